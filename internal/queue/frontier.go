@@ -33,18 +33,18 @@ func (f *frontier) init() {
 }
 
 // add sets the bit of offset, which lies above all others, and answers with
-// the chunk that holds it.
-func (f *frontier) add(offset int64) int32 {
+// the chunk that holds it and its place there.
+func (f *frontier) add(offset int64) (c int32, bit uint16) {
 	base := offset &^ (chunkBits - 1)
-	c := f.tail
+	c = f.tail
 	if c == none || f.chunks[c].base != base {
 		c = f.grow(base)
 	}
 	ch := &f.chunks[c]
-	bit := uint64(offset - base)
+	bit = uint16(offset - base)
 	ch.words[bit/64] |= 1 << (bit % 64)
 	ch.count++
-	return c
+	return c, bit
 }
 
 func (f *frontier) grow(base int64) int32 {
@@ -65,10 +65,12 @@ func (f *frontier) grow(base int64) int32 {
 	return c
 }
 
-// remove clears the bit of offset, which is set in chunk c.
-func (f *frontier) remove(c int32, offset int64) {
+// offset is the one of that bit in chunk c.
+func (f *frontier) offset(c int32, bit uint16) int64 { return f.chunks[c].base + int64(bit) }
+
+// remove clears a bit that is set in chunk c.
+func (f *frontier) remove(c int32, bit uint16) {
 	ch := &f.chunks[c]
-	bit := uint64(offset - ch.base)
 	ch.words[bit/64] &^= 1 << (bit % 64)
 	if ch.count--; ch.count > 0 {
 		return

@@ -69,32 +69,36 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// record is what the core keeps of an unfinished record: 32 bytes, two to a
-// cache line.
+// record is what handing out and finishing a record have to touch: 16 bytes,
+// four to a cache line, because with a million unfinished records nearly every
+// one of them has left the processor's caches by the time it is settled. Its
+// offset is where its bit stands in the frontier.
 type record struct {
-	offset int64
-	lane   Lane
-	next   Slot  // the next record of the lane, or the next free slot
-	chunk  int32 // where its bit in the frontier stands
-	wait   int32 // its place in the wait heap while it is Waiting
-	meta   uint32
+	next  Slot    // the next record of the lane, or the next free slot
+	chunk int32   // of the frontier
+	tag   laneTag // of its lane
+	bit   uint16  // in the chunk
+	state State
+	tried bool // its detail counts attempts
 }
 
-// attempts and state share a word: 24 bits of attempts (they stop counting at
-// 16,777,215), 8 of state.
-const maxAttempts = 1<<24 - 1
-
-func (r *record) state() State      { return State(r.meta & 0xff) }
-func (r *record) setState(s State)  { r.meta = r.meta&^0xff | uint32(s) }
-func (r *record) attempts() int     { return int(r.meta >> 8) }
-func (r *record) setAttempts(n int) { r.meta = uint32(min(max(n, 0), maxAttempts))<<8 | r.meta&0xff }
+// detail is the rest of what is known of a record. Each field is written when
+// it comes to matter and holds an earlier record's value before, so that a
+// record that is handled at the first attempt in a lane of its own never
+// touches its detail.
+type detail struct {
+	lane     Lane  // while record.tag is not 0
+	wait     int32 // its place in the wait heap while it is Waiting
+	attempts int32 // failed ones, while record.tried; stays at math.MaxInt32 once there
+}
 
 // Partition is the queue of one partition under one owner. The zero value is
 // not usable; see [New].
 type Partition struct {
 	records []record
-	free    Slot // head of the list of free slots
-	count   int  // unfinished
+	details []detail // of the same slots
+	free    Slot     // head of the list of free slots
+	count   int      // unfinished
 	running int
 
 	horizon  int64
@@ -127,21 +131,23 @@ func (p *Partition) Admit(offset int64, lane Lane) (s Slot, ok bool) {
 	if s == none {
 		s = Slot(len(p.records))
 		p.records = append(p.records, record{})
+		p.details = append(p.details, detail{})
 	} else {
 		p.free = p.records[s].next
 	}
 	r := &p.records[s]
-	*r = record{offset: offset, lane: lane, next: none, chunk: p.frontier.add(offset), wait: none}
+	*r = record{next: none, tag: tagOf(lane), state: Ready}
+	r.chunk, r.bit = p.frontier.add(offset)
 	p.count++
 
 	if lane != Alone {
-		if last, found := p.lanes.push(lane, s); found {
+		p.details[s].lane = lane
+		if last := p.lanes.push(p.details, lane, r.tag, s); last != none {
 			p.records[last].next = s
-			r.setState(Queued)
+			r.state = Queued
 			return s, true
 		}
 	}
-	r.setState(Ready)
 	p.ready.pushBack(s)
 	return s, true
 }
@@ -161,21 +167,23 @@ func (p *Partition) Take() (s Slot, ok bool) {
 	}
 	s, ok = p.ready.popFront()
 	if ok {
-		p.records[s].setState(Running)
+		p.records[s].state = Running
 		p.running++
 	}
 	return s, ok
 }
 
 // Return puts back a running record that was not started after all: it is
-// ready again, ahead of the others, and no attempt is counted.
+// ready again, ahead of the others, and no attempt is counted. Of several
+// records that are returned the last stands first: return them in the reverse
+// of the order in which they were taken, and they stand as before.
 func (p *Partition) Return(s Slot) bool {
 	r, ok := p.expect(s, Running)
 	if !ok {
 		return false
 	}
 	p.running--
-	r.setState(Ready)
+	r.state = Ready
 	p.ready.pushFront(s)
 	return true
 }
@@ -189,23 +197,19 @@ func (p *Partition) Finish(s Slot) bool {
 	if !ok {
 		return false
 	}
-	switch r.state() {
+	switch r.state {
 	case Running:
 		p.running--
 	case Parked:
 	default:
 		return false
 	}
-	p.frontier.remove(r.chunk, r.offset)
-	if r.lane != Alone {
-		if r.next == none {
-			p.lanes.remove(r.lane)
-		} else {
-			next := r.next
-			p.lanes.setHead(r.lane, next)
-			p.records[next].setState(Ready)
-			p.ready.pushBack(next)
-		}
+	p.frontier.remove(r.chunk, r.bit)
+	if next := r.next; next != none {
+		p.records[next].state = Ready
+		p.ready.pushBack(next)
+	} else if r.tag != 0 {
+		p.lanes.remove(r.tag, s)
 	}
 	*r = record{next: p.free}
 	p.free = s
@@ -216,29 +220,31 @@ func (p *Partition) Finish(s Slot) bool {
 // Retry ends an attempt of a running or parked record that failed: it is
 // counted, and the record is ready again at the time due. Its lane waits.
 func (p *Partition) Retry(s Slot, due Time) bool {
-	return p.wait(s, due, 1)
+	return p.wait(s, due, true)
 }
 
 // Snooze is Retry without counting an attempt.
 func (p *Partition) Snooze(s Slot, due Time) bool {
-	return p.wait(s, due, 0)
+	return p.wait(s, due, false)
 }
 
-func (p *Partition) wait(s Slot, due Time, attempts int) bool {
+func (p *Partition) wait(s Slot, due Time, attempt bool) bool {
 	r, ok := p.get(s)
 	if !ok {
 		return false
 	}
-	switch r.state() {
+	switch r.state {
 	case Running:
 		p.running--
 	case Parked:
 	default:
 		return false
 	}
-	r.setAttempts(r.attempts() + attempts)
-	r.setState(Waiting)
-	p.waits.push(p.records, due, s)
+	if attempt {
+		p.countAttempt(s)
+	}
+	r.state = Waiting
+	p.waits.push(p, due, s)
 	return true
 }
 
@@ -251,7 +257,7 @@ func (p *Partition) Park(s Slot) bool {
 		return false
 	}
 	p.running--
-	r.setState(Parked)
+	r.state = Parked
 	return true
 }
 
@@ -259,11 +265,22 @@ func (p *Partition) Park(s Slot) bool {
 // where it is.
 func (p *Partition) Count(s Slot) bool {
 	r, ok := p.get(s)
-	if !ok || r.state() != Running && r.state() != Parked {
+	if !ok || r.state != Running && r.state != Parked {
 		return false
 	}
-	r.setAttempts(r.attempts() + 1)
+	p.countAttempt(s)
 	return true
+}
+
+func (p *Partition) countAttempt(s Slot) {
+	r, d := &p.records[s], &p.details[s]
+	switch {
+	case !r.tried:
+		r.tried = true
+		d.attempts = 1
+	case d.attempts < math.MaxInt32:
+		d.attempts++
+	}
 }
 
 // Tick makes every record ready whose wait is over at now, the earliest
@@ -271,8 +288,8 @@ func (p *Partition) Count(s Slot) bool {
 func (p *Partition) Tick(now Time) int {
 	n := 0
 	for len(p.waits) > 0 && p.waits[0].due <= now {
-		s := p.waits.pop(p.records)
-		p.records[s].setState(Ready)
+		s := p.waits.pop(p)
+		p.records[s].state = Ready
 		p.ready.pushBack(s)
 		n++
 	}
@@ -344,18 +361,30 @@ func (p *Partition) Info(s Slot) (info Info, ok bool) {
 	if !ok {
 		return Info{}, false
 	}
-	info = Info{Slot: s, Offset: r.offset, Lane: r.lane, State: r.state(), Attempts: r.attempts()}
+	info = Info{Slot: s, Offset: p.Offset(s), State: r.state, Attempts: p.Attempts(s)}
+	if r.tag != 0 {
+		info.Lane = p.details[s].lane
+	}
 	if info.State == Waiting {
-		info.Due = p.waits[r.wait].due
+		info.Due = p.waits[p.details[s].wait].due
 	}
 	return info, true
 }
 
-// Offset is the offset of the record in slot s.
-func (p *Partition) Offset(s Slot) int64 { return p.records[s].offset }
+// Offset is the offset of the record in slot s, which must be unfinished.
+func (p *Partition) Offset(s Slot) int64 {
+	r := &p.records[s]
+	return p.frontier.offset(r.chunk, r.bit)
+}
 
-// Attempts is the number of failed attempts of the record in slot s.
-func (p *Partition) Attempts(s Slot) int { return p.records[s].attempts() }
+// Attempts is the number of failed attempts of the record in slot s, which
+// must be unfinished.
+func (p *Partition) Attempts(s Slot) int {
+	if !p.records[s].tried {
+		return 0
+	}
+	return int(p.details[s].attempts)
+}
 
 // Each calls f for every unfinished record, in no particular order, until it
 // answers false.
@@ -368,24 +397,31 @@ func (p *Partition) Each(f func(Info) bool) {
 }
 
 // Backlog is the number of unfinished records in the lane of the record in
-// slot s that come behind it. It costs as much as they are many.
+// slot s that come behind it, 0 if there is no record in s. It costs as much
+// as they are many.
 func (p *Partition) Backlog(s Slot) int {
+	r, ok := p.get(s)
+	if !ok {
+		return 0
+	}
 	n := 0
-	for next := p.records[s].next; next != none; next = p.records[next].next {
+	for next := r.next; next != none; next = p.records[next].next {
 		n++
 	}
 	return n
 }
 
+// keepSlots is how many slots are not worth giving back.
+const keepSlots = 1024
+
 // Shrink gives memory back once the partition is empty after it held many
 // records. Slots handed out later start again at 0, so an owner that indexes
 // by slot may drop its slice too: the answer says whether that is so.
 func (p *Partition) Shrink() bool {
-	const keep = 1024
-	if p.count > 0 || cap(p.records) <= keep {
+	if p.count > 0 || cap(p.records) <= keepSlots {
 		return false
 	}
-	p.records, p.free = nil, none
+	p.records, p.details, p.free = nil, nil, none
 	p.ready = ring{}
 	p.waits = nil
 	p.frontier.init()
@@ -394,7 +430,7 @@ func (p *Partition) Shrink() bool {
 }
 
 func (p *Partition) get(s Slot) (*record, bool) {
-	if s < 0 || int(s) >= len(p.records) || p.records[s].state() == Free {
+	if s < 0 || int(s) >= len(p.records) || p.records[s].state == Free {
 		return nil, false
 	}
 	return &p.records[s], true
@@ -402,5 +438,5 @@ func (p *Partition) get(s Slot) (*record, bool) {
 
 func (p *Partition) expect(s Slot, want State) (*record, bool) {
 	r, ok := p.get(s)
-	return r, ok && r.state() == want
+	return r, ok && r.state == want
 }

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestScripts runs the scripts under testdata: one file for each rule of the
+// core, which opens with the mistake it is there to catch. After a change that
+// is meant to change them, run
+//
+//	go test ./internal/queue -run TestScripts -rewrite
+//
+// and read the difference. The commands are the methods of Partition; records
+// are named by their offsets and lanes by letters, "-" being a lane of its own:
+//
+//	new start=100         a new partition
+//	admit 100:a 101:-     slot and state of each
+//	flood n=2000 lane=-   admits as many from the horizon on
+//	flush                 takes and finishes until nothing is ready
+//	take [n=2]            the offsets handed out
+//	return|finish|park|count 100 101
+//	retry|snooze 100 due=30
+//	tick now=30           how many became ready
+//	advance to=200
+//	leave, shrink, dump
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "fuzz") {
+			return
+		}
+		s := &script{slots: map[int64]Slot{}}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type script struct {
+	p     *Partition
+	slots map[int64]Slot // of finished records too
+	names []string       // of lanes
+	check checker
+}
+
+func (s *script) lane(name string) Lane {
+	if name == "-" {
+		return Alone
+	}
+	i := slices.Index(s.names, name)
+	if i < 0 {
+		i = len(s.names)
+		s.names = append(s.names, name)
+	}
+	return laneOf(i)
+}
+
+func (s *script) name(l Lane) string {
+	for i, name := range s.names {
+		if laneOf(i) == l {
+			return name
+		}
+	}
+	return "-"
+}
+
+func (s *script) run(t *testing.T, d *datadriven.TestData) string {
+	var out strings.Builder
+	number := func(key string, otherwise int64) int64 {
+		n := otherwise
+		d.MaybeScanArgs(t, key, &n)
+		return n
+	}
+	// each calls f for every offset among the arguments.
+	each := func(f func(Slot) bool) {
+		for _, arg := range d.CmdArgs {
+			offset, err := strconv.ParseInt(arg.Key, 10, 64)
+			if err != nil {
+				continue
+			}
+			slot, ok := s.slots[offset]
+			if !ok {
+				d.Fatalf(t, "%d was never admitted", offset)
+			}
+			fmt.Fprintf(&out, "%d: %v\n", offset, f(slot))
+		}
+	}
+	p := s.p
+	switch d.Cmd {
+	case "new":
+		s.p = New(number("start", 0))
+		return ""
+	case "admit":
+		for _, arg := range d.CmdArgs {
+			at, lane, _ := strings.Cut(arg.Key, ":")
+			offset, err := strconv.ParseInt(at, 10, 64)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			slot, ok := p.Admit(offset, s.lane(lane))
+			if !ok {
+				fmt.Fprintf(&out, "%d: refused\n", offset)
+				continue
+			}
+			s.slots[offset] = slot
+			info, _ := p.Info(slot)
+			fmt.Fprintf(&out, "%d: slot %d, %v\n", offset, slot, info.State)
+		}
+	case "flood":
+		lane := "-"
+		d.MaybeScanArgs(t, "lane", &lane)
+		for range number("n", 1) {
+			offset := p.Horizon()
+			s.slots[offset], _ = p.Admit(offset, s.lane(lane))
+		}
+	case "flush":
+		n := 0
+		for {
+			slot, ok := p.Take()
+			if !ok {
+				break
+			}
+			p.Finish(slot)
+			n++
+		}
+		fmt.Fprintf(&out, "finished %d\n", n)
+	case "take":
+		for range number("n", 1) {
+			slot, ok := p.Take()
+			if !ok {
+				out.WriteString("nothing\n")
+				break
+			}
+			fmt.Fprintf(&out, "%d\n", p.Offset(slot))
+		}
+	case "return":
+		each(p.Return)
+	case "finish":
+		each(p.Finish)
+	case "park":
+		each(p.Park)
+	case "count":
+		each(p.Count)
+	case "retry":
+		each(func(slot Slot) bool { return p.Retry(slot, Time(number("due", 0))) })
+	case "snooze":
+		each(func(slot Slot) bool { return p.Snooze(slot, Time(number("due", 0))) })
+	case "tick":
+		fmt.Fprintf(&out, "%d became ready\n", p.Tick(Time(number("now", 0))))
+	case "advance":
+		p.Advance(number("to", 0))
+	case "leave":
+		p.Leave()
+	case "shrink":
+		fmt.Fprintf(&out, "%v\n", p.Shrink())
+	case "dump":
+		out.WriteString(dump(p, s.name))
+	default:
+		d.Fatalf(t, "no such command")
+	}
+	if err := s.check.check(p); err != nil {
+		d.Fatalf(t, "%v\n%s", err, dump(p, s.name))
+	}
+	return out.String()
+}
