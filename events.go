@@ -1,0 +1,143 @@
+package fronta
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fronta-mq/fronta/deadletter"
+	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/fronta-mq/fronta/internal/group"
+)
+
+// engineEvents are the lines that the engine's events are worth, and the
+// hooks. Lines carry topic, partition and offset, never a record's content
+// (H-141).
+func (c *Consumer) engineEvents() engine.Events {
+	log, hooks := c.cfg.Logger, c.cfg.Hooks
+	where := func(d *engine.Delivery, more ...any) []any {
+		return append([]any{"group", c.cfg.Group, "topic", d.Topic, "partition", d.Partition, "offset", d.Offset}, more...)
+	}
+	retry := hooksOf[HookRetry](hooks)
+	lettered := hooksOf[HookDeadLettered](hooks)
+	letterFailed := hooksOf[HookDeadLetterFailed](hooks)
+	discarded := hooksOf[HookDiscarded](hooks)
+	stuck := hooksOf[HookStuck](hooks)
+	late := hooksOf[HookLate](hooks)
+	var withheld, homeless rare
+
+	return engine.Events{
+		Retry: func(d *engine.Delivery, err error, delay time.Duration) {
+			log.Debug("attempt failed; the record waits for the next", where(d, "deliveries", d.DeliveryCount, "delay", delay, "err", firstLine(err))...)
+			for _, h := range retry {
+				h.OnRetry((*Record)(d), err, delay)
+			}
+		},
+		Withheld: func(d *engine.Delivery) {
+			if withheld.now() {
+				log.Warn("many records fail at once: exhausted records go on being tried instead of being dead-lettered, until others succeed again", where(d, "deliveries", d.DeliveryCount)...)
+			}
+		},
+		Homeless: func(d *engine.Delivery, err error) {
+			if homeless.now() {
+				log.Warn("a handler returned Reject, but Config.DeadLetter is not set: the record is tried again", where(d, "err", firstLine(err))...)
+			}
+		},
+		Discarded: func(d *engine.Delivery, reason deadletter.Reason, err error) {
+			log.Warn("record discarded", where(d, "reason", reason, "deliveries", d.DeliveryCount, "err", firstLine(err))...)
+			for _, h := range discarded {
+				h.OnDiscarded((*Record)(d), reason, err)
+			}
+		},
+		DeadLettered: func(l engine.Letter) {
+			d := &engine.Delivery{Record: l.Record, DeliveryCount: l.Deliveries, FirstFailure: l.FirstFailure, LastError: l.Err}
+			log.Info("record dead-lettered", where(d, "reason", l.Reason, "deliveries", l.Deliveries, "to", c.cfg.DeadLetter.topic, "err", firstLine(l.Err))...)
+			for _, h := range lettered {
+				h.OnDeadLettered((*Record)(d), l.Reason, l.Err)
+			}
+		},
+		LetterFailed: func(d *engine.Delivery, tries int, delay time.Duration, err error) {
+			log.Error("dead letter could not be written; its lane waits", where(d, "to", c.cfg.DeadLetter.topic, "tries", tries, "again_in", delay, "err", err)...)
+			for _, h := range letterFailed {
+				h.OnDeadLetterFailed((*Record)(d), err, delay)
+			}
+		},
+		Stuck: func(d *engine.Delivery, age time.Duration, released bool) {
+			msg := "handler runs for long; its lane waits"
+			if released {
+				msg = "delivery was not settled in time and is released as a failed attempt"
+			}
+			log.Warn(msg, where(d, "age", age, "key_length", len(d.Key), "deliveries", d.DeliveryCount)...)
+			for _, h := range stuck {
+				h.OnStuck((*Record)(d), age)
+			}
+		},
+		Late: func(d *engine.Delivery) {
+			log.Info("a result came after its partition had gone and changes nothing", where(d)...)
+			for _, h := range late {
+				h.OnLate((*Record)(d))
+			}
+		},
+		Rewound: func(tp engine.TopicPartition, was, is int64) {
+			log.Error("the log went back: records in work from there on are dropped and read again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "read_to", was, "offset", is)
+		},
+	}
+}
+
+func (c *Consumer) groupEvents() group.Events {
+	hooks := c.cfg.Hooks
+	assigned := hooksOf[HookAssigned](hooks)
+	revoked := hooksOf[HookRevoked](hooks)
+	lost := hooksOf[HookLost](hooks)
+	committed := hooksOf[HookCommitted](hooks)
+	failed := hooksOf[HookCommitFailed](hooks)
+	return group.Events{
+		Assigned: func(tps []engine.TopicPartition, fence int64) {
+			c.mu.Lock()
+			c.applyPausesLocked(tps)
+			c.mu.Unlock()
+			for _, h := range assigned {
+				h.OnAssigned(public(tps), fence)
+			}
+		},
+		Revoked: func(tps []engine.TopicPartition) {
+			for _, h := range revoked {
+				h.OnRevoked(public(tps))
+			}
+		},
+		Lost: func(tps []engine.TopicPartition, err error) {
+			for _, h := range lost {
+				h.OnLost(public(tps), err)
+			}
+		},
+		Committed: func(p engine.Position) {
+			for _, h := range committed {
+				h.OnCommitted(TopicPartition(p.TopicPartition), p.Offset)
+			}
+		},
+		CommitFailed: func(p engine.Position, err error) {
+			for _, h := range failed {
+				h.OnCommitFailed(TopicPartition(p.TopicPartition), p.Offset, err)
+			}
+		},
+	}
+}
+
+func public(tps []engine.TopicPartition) []TopicPartition {
+	out := make([]TopicPartition, len(tps))
+	for i, tp := range tps {
+		out[i] = TopicPartition(tp)
+	}
+	return out
+}
+
+// firstLine is err without the stack that a panic's has.
+func firstLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	var p *PanicError
+	if errors.As(err, &p) {
+		return "panic"
+	}
+	return err.Error()
+}

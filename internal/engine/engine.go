@@ -1,0 +1,297 @@
+// Package engine runs handlers over queues: it owns the partitions' cores
+// (package queue), the workers, the timers and the dead letters, and knows
+// nothing of consumer groups. A driver puts records in ([Engine.Offer]), asks
+// how far each partition may be committed ([Engine.Positions]) and takes
+// partitions away ([Engine.Revoke], [Engine.Lose]).
+//
+// One lock guards all of it. Everything under it is O(1) per record and
+// nothing under it blocks, calls user code or logs; workers come for many
+// records at once when handlers are fast. What user code causes (hooks, logs,
+// dead letters) is collected as effects and run after the lock is released,
+// in order.
+//
+// What must stay true:
+//
+//   - A record counts as finished only under the lock and only while its
+//     partition is open. Closing a partition and reading the offset to commit
+//     is one step, so a result that comes later changes nothing (H-033).
+//   - At most Concurrency handlers run; a record that waits for a retry or for
+//     its dead letter holds neither a goroutine nor a place among them.
+//   - A handler that outlives its partition's ownership keeps its lane closed
+//     in this process until it returns, also for the partition's next
+//     ownership (P-2).
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fronta-mq/fronta/deadletter"
+	"github.com/fronta-mq/fronta/internal/queue"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Why a handler's context was cancelled, and why a settle was refused. Package
+// fronta exports them.
+var (
+	ErrStopping       = errors.New("fronta: the consumer is stopping")
+	ErrLost           = errors.New("fronta: ownership of the partition was lost")
+	ErrHandlerTimeout = errors.New("fronta: the handler ran past HandlerTimeout")
+	ErrSettled        = errors.New("fronta: the delivery was settled before")
+	ErrDropped        = errors.New("fronta: the delivery was dropped without being settled")
+)
+
+// TopicPartition names a partition.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+// Delivery is a record as the handler sees it. Its fields are those of
+// fronta.Record, in the same order, so that a pointer to one converts to a
+// pointer to the other.
+type Delivery struct {
+	*kgo.Record
+	DeliveryCount int
+	Fence         int64
+	FirstFailure  time.Time
+	LastError     error
+}
+
+// Verb is what a handler's outcome asks for.
+type Verb uint8
+
+// The verbs. The zero Verb accepts.
+const (
+	Accept Verb = iota
+	Fail        // a failed attempt: again later
+	Snooze      // again later, not a failure
+	Reject      // never again
+	Stop        // stop the consumer; the record stays
+	notRun      // the handler was not called; back into the queue
+)
+
+// Outcome is how an attempt ended.
+type Outcome struct {
+	Verb   Verb
+	Err    error
+	Delay  time.Duration     // for Snooze, and for Fail when Timed
+	Timed  bool              // Fail: Delay replaces the retry policy's
+	Reason deadletter.Reason // Fail: what the dead letter says if it was the last attempt
+}
+
+// Config is what an Engine runs by. All of it is checked by package fronta.
+type Config struct {
+	Handle func(context.Context, *Delivery) Outcome // nil: records are pulled by Receive
+	Lane   func(*kgo.Record) (queue.Lane, error)    // an error is a failed attempt of the record
+
+	Concurrency    int
+	MaxInFlight    int
+	MaxBytes       int64
+	HandlerTimeout time.Duration // 0: none
+	StuckAfter     time.Duration // 0: never reported
+
+	Backoff       func(*Delivery, error) time.Duration
+	MaxDeliveries int // 0: for ever
+	Letters       LetterWriter
+	Discard       bool // without Letters: rejected and exhausted records are discarded
+	Budget        Budget
+
+	Log    *slog.Logger
+	Events Events
+}
+
+// LetterWriter writes dead letters.
+type LetterWriter interface {
+	// Write starts writing the letter and returns at once; done is called
+	// from any goroutine when the brokers have acknowledged it or the attempt
+	// has failed. ctx carries values only: the write has a deadline of its own.
+	Write(ctx context.Context, letter Letter, done func(error))
+}
+
+// Letter is a record on its way to the dead-letter topic.
+type Letter struct {
+	Record       *kgo.Record
+	Reason       deadletter.Reason
+	Err          error
+	Deliveries   int
+	FirstFailure time.Time
+	LastFailure  time.Time
+}
+
+// Engine runs the partitions of one consumer.
+type Engine struct {
+	cfg  Config
+	base time.Time // the clock's zero
+	ctx  context.Context
+	end  context.CancelCauseFunc
+
+	mu       sync.Mutex
+	parts    map[TopicPartition]*Part
+	zombies  map[TopicPartition]map[*task]struct{} // handlers that outlived their ownership
+	ready    partRing
+	waiting  map[*Part]struct{} // partitions with a record that waits for its time
+	stopping bool
+	fatal    error
+	fatalCh  chan struct{} // closed once fatal is set
+
+	unfinished int   // records admitted, over all open partitions
+	bytes      int64 // their size, and that of staged ones
+	staged     int   // records read and not admitted
+	running    int   // handlers running, deliveries out, letters being written
+	idleCh     chan struct{}
+	budget     tokens
+
+	workers workers
+	pull    receivers
+
+	timer     *time.Timer
+	timerDue  queue.Time
+	watch     watchdog
+	intake    intake
+	counters  Counters
+	forceHalt atomic.Bool // no handler may start any more, whatever its partition
+}
+
+// New returns an engine without partitions. Shut it down with Close.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		cfg:     cfg,
+		base:    time.Now(),
+		parts:   make(map[TopicPartition]*Part),
+		zombies: make(map[TopicPartition]map[*task]struct{}),
+		waiting: make(map[*Part]struct{}),
+		fatalCh: make(chan struct{}),
+
+		timerDue: queue.Never,
+	}
+	e.ctx, e.end = context.WithCancelCause(context.Background())
+	e.budget.init(cfg.Budget)
+	e.workers.init(e)
+	e.watch.init(e)
+	e.intake.init()
+	return e
+}
+
+func (e *Engine) now() queue.Time { return queue.Time(time.Since(e.base)) }
+
+// Fatal is closed when the consumer has to stop because of Failure.
+func (e *Engine) Fatal() <-chan struct{} { return e.fatalCh }
+
+// Failure is why the consumer has to stop, or nil.
+func (e *Engine) Failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fatal
+}
+
+// Fail asks for the consumer to stop because of err. The first one counts.
+func (e *Engine) Fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failLocked(err)
+}
+
+func (e *Engine) failLocked(err error) {
+	if e.fatal == nil {
+		e.fatal = err
+		e.stopLocked()
+		close(e.fatalCh)
+	}
+}
+
+// Halt ends the starting of handlers and the reading of records. What runs
+// goes on and is settled as usual.
+func (e *Engine) Halt() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopLocked()
+}
+
+func (e *Engine) stopLocked() {
+	if e.stopping {
+		return
+	}
+	e.stopping = true
+	e.forceHalt.Store(true)
+	e.pull.closeLocked(ErrStopping)
+	e.intake.wakeLocked()
+}
+
+// Cancel cancels the contexts of all handlers with cause.
+func (e *Engine) Cancel(cause error) { e.end(cause) }
+
+// Drain waits until no handler runs, no delivery is out and no dead letter is
+// being written, or until ctx ends.
+func (e *Engine) Drain(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		if e.running == 0 {
+			e.mu.Unlock()
+			return nil
+		}
+		if e.idleCh == nil {
+			e.idleCh = make(chan struct{})
+		}
+		idle := e.idleCh
+		e.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// releaseLocked takes one from the number of records that somebody works on.
+func (e *Engine) releaseLocked(p *Part) {
+	e.running--
+	if e.running == 0 && e.idleCh != nil {
+		close(e.idleCh)
+		e.idleCh = nil
+	}
+	p.active--
+	if p.active == 0 && p.idleCh != nil {
+		close(p.idleCh)
+		p.idleCh = nil
+	}
+}
+
+func (e *Engine) claimLocked(p *Part) {
+	e.running++
+	p.active++
+}
+
+// Close gives up every partition and ends the engine's goroutines, but for
+// handlers that do not return: those are reported as stuck.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.stopLocked()
+	var fx effects
+	for tp := range e.parts {
+		e.closePartLocked(e.parts[tp], ErrStopping, &fx)
+	}
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.workers.closeLocked()
+	e.watch.closeLocked(&fx)
+	e.mu.Unlock()
+	e.end(ErrStopping)
+	fx.run()
+}
+
+// effects are what has to be done outside the lock.
+type effects []func()
+
+func (fx *effects) add(f func()) { *fx = append(*fx, f) }
+
+func (fx effects) run() {
+	for _, f := range fx {
+		f()
+	}
+}

@@ -1,0 +1,570 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fronta-mq/fronta/internal/queue"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Part is one partition under one ownership: from Add until Revoke, Lose or
+// Close. A partition that comes back is a new Part, so that what belongs to an
+// old ownership can never be taken for the new one's (H-038).
+type Part struct {
+	TopicPartition
+	Fence int64
+
+	e      *Engine
+	ctx    context.Context // of its handlers; ends with the ownership
+	cancel context.CancelCauseFunc
+	halted atomic.Bool // no handler of it may start any more
+
+	// Guarded by the engine's lock.
+	open    bool
+	q       *queue.Partition // nil until the offset where reading starts is known
+	tasks   []*task          // by slot
+	letters map[*task]struct{}
+	blocked []queue.Slot // parked: a handler of an earlier ownership runs in their lane
+	active  int          // of Engine.running
+	idleCh  chan struct{}
+	bytes   int64 // admitted and staged
+	inReady bool
+	paused  bool // by the user
+	held    bool // the driver does not fetch it
+	reading int64
+	staged  []batch
+	stagedN int
+	stagedB int64
+	epochs  []epochChange
+	end     int64 // the log's end as last seen, −1 unknown
+	epoch   int32
+	emptied bool // it was empty when memory was last looked at
+}
+
+// task is an unfinished record. Every attempt has a task of its own, so that a
+// handler that outlives its attempt never sees a later one's fields change.
+type task struct {
+	Delivery
+	part *Part
+	slot queue.Slot
+	size int32
+	lane queue.Lane
+	more *taskState
+}
+
+// taskState is what only few tasks have.
+type taskState struct {
+	keyErr   error   // the order's key function failed
+	letter   *Letter // the record is on its way to the dead-letter topic
+	tries    int     // of writing it
+	retry    *time.Timer
+	deadline *time.Timer // of a pulled delivery
+	since    time.Time   // when it was handed out by Receive
+	reported bool        // as stuck
+}
+
+func (t *task) state() *taskState {
+	if t.more == nil {
+		t.more = new(taskState)
+	}
+	return t.more
+}
+
+// batch is a run of records as they were read, not admitted yet.
+type batch struct {
+	tasks []*task
+	bytes int64
+	end   int64 // the offset after the last one read, markers included
+	epoch int32
+}
+
+type epochChange struct {
+	from  int64 // the first offset of the epoch that was read
+	epoch int32
+}
+
+// recordOverhead is what a record costs in memory besides key, value and
+// headers: the client's record, the task and the core's slot.
+const recordOverhead = 320
+
+func sizeOf(r *kgo.Record) int32 {
+	n := recordOverhead + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return int32(min(n, 1<<30))
+}
+
+// Add opens a partition whose reading will start at start, or wherever the
+// first record is if start is negative. A partition that is open already is
+// given up first, as if lost.
+func (e *Engine) Add(tp TopicPartition, fence, start int64) *Part {
+	var fx effects
+	e.mu.Lock()
+	if old := e.parts[tp]; old != nil {
+		e.closePartLocked(old, ErrLost, &fx)
+	}
+	p := e.addLocked(tp, fence, start)
+	e.mu.Unlock()
+	fx.run()
+	return p
+}
+
+func (e *Engine) addLocked(tp TopicPartition, fence, start int64) *Part {
+	p := &Part{TopicPartition: tp, Fence: fence, e: e, open: true, reading: -1, end: -1, epoch: -1}
+	p.ctx, p.cancel = context.WithCancelCause(e.ctx)
+	if start >= 0 {
+		p.startAt(start)
+	}
+	e.parts[tp] = p
+	e.intake.wakeLocked()
+	return p
+}
+
+func (p *Part) startAt(offset int64) {
+	p.q = queue.New(offset)
+	p.reading = offset
+}
+
+// SetStart says where the reading of a partition starts, once that is known.
+func (e *Engine) SetStart(tp TopicPartition, start int64, epoch int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.parts[tp]; p != nil && p.q == nil && start >= 0 {
+		p.startAt(start)
+		p.epoch = epoch
+		if epoch >= 0 {
+			p.epochs = append(p.epochs[:0], epochChange{start, epoch})
+		}
+	}
+}
+
+// Offer hands over records read from a partition, in the order of offsets,
+// and the log's end as the broker told it. Records of a partition that is not
+// open are dropped: they were read for an ownership that is over.
+//
+// Only one goroutine may offer records of a partition.
+func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
+	if len(records) == 0 {
+		return
+	}
+	b := e.prepare(records)
+	var fx effects
+	e.mu.Lock()
+	p := e.parts[tp]
+	if p == nil || e.stopping {
+		e.counters.Dropped += int64(len(records))
+		e.mu.Unlock()
+		return
+	}
+	first := records[0].Offset
+	if p.q == nil {
+		p.startAt(first)
+	}
+	if first < p.reading {
+		// The log went back: it was truncated by an unclean leader election
+		// and the client resumes where it still agrees with the brokers. What
+		// we hold from there on may be other records than the log has now.
+		e.counters.Rewinds++
+		was := p.reading
+		fx.add(func() { e.cfg.Events.rewound(tp, was, first) })
+		fence, hold := p.Fence, p.paused
+		e.closePartLocked(p, ErrLost, &fx)
+		p = e.addLocked(tp, fence, first)
+		p.paused = hold
+	}
+	for i := range b.tasks {
+		b.tasks[i].part = p
+		b.tasks[i].Fence = p.Fence
+	}
+	p.reading = b.end
+	p.end = max(end, b.end)
+	p.staged = append(p.staged, b)
+	p.stagedN += len(b.tasks)
+	p.stagedB += b.bytes
+	p.bytes += b.bytes
+	e.bytes += b.bytes
+	e.staged += len(b.tasks)
+
+	// Admit in steps, so that workers get at the lock in between.
+	for e.admitLocked(p, admitStep) && p.stagedN > 0 {
+		e.wakeLocked(&fx)
+		e.mu.Unlock()
+		e.mu.Lock()
+		if !p.open {
+			break
+		}
+	}
+	e.wakeLocked(&fx)
+	e.mu.Unlock()
+	fx.run()
+}
+
+const admitStep = 512
+
+// prepare does outside the lock what can be done there.
+func (e *Engine) prepare(records []*kgo.Record) batch {
+	b := batch{tasks: make([]*task, 0, len(records))}
+	var slab []task
+	for i, r := range records {
+		b.end = r.Offset + 1
+		b.epoch = r.LeaderEpoch
+		if r.Attrs.IsControl() {
+			continue
+		}
+		if len(slab) == 0 {
+			slab = make([]task, min(slabTasks, len(records)-i))
+		}
+		t := &slab[0]
+		slab = slab[1:]
+		t.Delivery.Record = r
+		t.DeliveryCount = 1
+		t.size = sizeOf(r)
+		b.bytes += int64(t.size)
+		lane, err := e.cfg.Lane(r)
+		if err != nil {
+			t.state().keyErr = err
+		}
+		t.lane = lane
+		b.tasks = append(b.tasks, t)
+	}
+	return b
+}
+
+// slabTasks is how many tasks are allocated at once. One that stays unfinished
+// for long keeps the memory of its neighbours, so it is not many.
+const slabTasks = 64
+
+// full says that a partition holds its share of the limits, so that nothing
+// more may be admitted to it. A partition that holds nothing may always admit
+// one record, however large it is.
+func (e *Engine) fullLocked(p *Part) bool {
+	n := p.q.Len()
+	if n == 0 {
+		return e.unfinished >= e.cfg.MaxInFlight
+	}
+	share := max(1, len(e.parts))
+	return n >= max(1, e.cfg.MaxInFlight/share) || e.unfinished >= e.cfg.MaxInFlight ||
+		p.bytes-p.stagedB >= e.cfg.MaxBytes/int64(share)
+}
+
+// admitLocked moves up to n staged records of p into its queue and says
+// whether it moved all that it was allowed to.
+func (e *Engine) admitLocked(p *Part, n int) bool {
+	for n > 0 && len(p.staged) > 0 {
+		b := &p.staged[0]
+		for n > 0 && len(b.tasks) > 0 {
+			if e.fullLocked(p) {
+				e.readyLocked(p)
+				return false
+			}
+			t := b.tasks[0]
+			b.tasks[0] = nil
+			b.tasks = b.tasks[1:]
+			p.stagedN--
+			p.stagedB -= int64(t.size)
+			e.staged--
+			s, ok := p.q.Admit(t.Offset, t.lane)
+			if !ok {
+				panic(fmt.Sprintf("engine: %s/%d: record at offset %d read behind %d", p.Topic, p.Partition, t.Offset, p.q.Horizon()))
+			}
+			t.slot = s
+			if int(s) < len(p.tasks) {
+				p.tasks[s] = t
+			} else {
+				p.tasks = append(p.tasks, t)
+			}
+			if p.epoch != t.LeaderEpoch {
+				p.epoch = t.LeaderEpoch
+				p.epochs = append(p.epochs, epochChange{t.Offset, t.LeaderEpoch})
+			}
+			e.unfinished++
+			n--
+		}
+		if len(b.tasks) > 0 {
+			break
+		}
+		p.q.Advance(b.end)
+		if b.epoch > p.epoch {
+			p.epoch = b.epoch
+			p.epochs = append(p.epochs, epochChange{b.end - 1, b.epoch})
+		}
+		p.staged[0] = batch{}
+		p.staged = p.staged[1:]
+		if len(p.staged) == 0 {
+			p.staged = nil
+		}
+	}
+	e.readyLocked(p)
+	return true
+}
+
+// readyLocked puts p among the partitions that take turns, if it has work.
+func (e *Engine) readyLocked(p *Part) {
+	if !p.inReady && p.open && !p.paused && p.q != nil && p.q.Ready() > 0 {
+		p.inReady = true
+		e.ready.push(p)
+	}
+}
+
+// closePartLocked ends an ownership: its records are forgotten, its handlers
+// cancelled, and what they answer from now on changes nothing.
+func (e *Engine) closePartLocked(p *Part, cause error, fx *effects) {
+	if !p.open {
+		return
+	}
+	p.open = false
+	p.halted.Store(true)
+	p.cancel(cause)
+	if e.parts[p.TopicPartition] == p {
+		delete(e.parts, p.TopicPartition)
+	}
+	delete(e.waiting, p)
+	e.bytes -= p.bytes
+	e.staged -= p.stagedN
+	if p.q != nil {
+		e.unfinished -= p.q.Len()
+		p.q.Each(func(i queue.Info) bool {
+			if t := p.tasks[i.Slot]; i.State == queue.Running {
+				e.zombieLocked(t)
+			}
+			return true
+		})
+	}
+	for t := range p.letters {
+		if t.more.retry != nil {
+			t.more.retry.Stop()
+		}
+	}
+	for p.active > 0 {
+		e.releaseLocked(p)
+	}
+	p.staged, p.tasks, p.letters, p.blocked, p.bytes = nil, nil, nil, nil, 0
+	e.intake.wakeLocked()
+	fx.add(func() { e.cfg.Events.closed(p.TopicPartition, cause) })
+}
+
+// zombieLocked remembers a handler that still runs although its partition's
+// ownership is over, so that its lane stays closed until it returns.
+func (e *Engine) zombieLocked(t *task) {
+	z := e.zombies[t.part.TopicPartition]
+	if z == nil {
+		z = make(map[*task]struct{})
+		e.zombies[t.part.TopicPartition] = z
+	}
+	z[t] = struct{}{}
+	if s := t.more; s != nil && s.deadline != nil {
+		s.deadline.Stop()
+	}
+}
+
+// buryLocked is called when such a handler has returned.
+func (e *Engine) buryLocked(t *task) {
+	tp := t.part.TopicPartition
+	z := e.zombies[tp]
+	if _, ok := z[t]; !ok {
+		return
+	}
+	delete(z, t)
+	if len(z) == 0 {
+		delete(e.zombies, tp)
+	}
+	p := e.parts[tp]
+	if p == nil || len(p.blocked) == 0 {
+		return
+	}
+	// Any of the lanes that wait may be the one that is free now; Take finds
+	// out which.
+	for _, s := range p.blocked {
+		p.q.Snooze(s, 0)
+	}
+	p.blocked = p.blocked[:0]
+	p.q.Tick(0)
+	e.readyLocked(p)
+}
+
+// blockedLocked says whether a handler of an earlier ownership of the
+// partition runs in the task's lane, or holds the very record.
+func (e *Engine) blockedLocked(t *task) bool {
+	for z := range e.zombies[t.part.TopicPartition] {
+		if z.Offset == t.Offset || z.lane != queue.Alone && z.lane == t.lane {
+			return true
+		}
+	}
+	return false
+}
+
+// Position is how far a partition may be committed.
+type Position struct {
+	TopicPartition
+	Offset int64
+	Epoch  int32 // of the record before Offset, −1 unknown
+	Fence  int64
+}
+
+// Positions are the positions of all open partitions whose start is known, or
+// of those named.
+func (e *Engine) Positions(only ...TopicPartition) []Position {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ps []Position
+	if len(only) > 0 {
+		for _, tp := range only {
+			if p := e.parts[tp]; p != nil && p.q != nil {
+				ps = append(ps, p.positionLocked())
+			}
+		}
+		return ps
+	}
+	for _, p := range e.parts {
+		if p.q != nil {
+			ps = append(ps, p.positionLocked())
+		}
+	}
+	return ps
+}
+
+func (p *Part) positionLocked() Position {
+	at := Position{TopicPartition: p.TopicPartition, Offset: p.q.Frontier(), Epoch: -1, Fence: p.Fence}
+	// Epochs below the frontier's are of no use any more.
+	for len(p.epochs) > 1 && p.epochs[1].from < at.Offset {
+		p.epochs = p.epochs[1:]
+	}
+	if len(p.epochs) > 0 {
+		at.Epoch = p.epochs[0].epoch
+	}
+	return at
+}
+
+// Revoke takes partitions away in good order: no handler of theirs starts any
+// more, those that run have until ctx ends, and what they achieve counts. It
+// answers with the final positions, after which the partitions are closed:
+// what ends later is not in them and is never committed (H-039).
+func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Position {
+	e.mu.Lock()
+	var leaving []*Part
+	for _, tp := range tps {
+		if p := e.parts[tp]; p != nil {
+			p.halted.Store(true)
+			if p.q != nil {
+				p.q.Leave()
+			}
+			leaving = append(leaving, p)
+		}
+	}
+	e.mu.Unlock()
+
+	for _, p := range leaving {
+		p.drain(ctx)
+	}
+
+	var fx effects
+	var final []Position
+	e.mu.Lock()
+	for _, p := range leaving {
+		if p.open && p.q != nil {
+			final = append(final, p.positionLocked())
+		}
+		e.closePartLocked(p, ErrLost, &fx)
+	}
+	e.wakeLocked(&fx)
+	e.mu.Unlock()
+	fx.run()
+	return final
+}
+
+func (p *Part) drain(ctx context.Context) {
+	for {
+		p.e.mu.Lock()
+		if p.active == 0 || !p.open {
+			p.e.mu.Unlock()
+			return
+		}
+		if p.idleCh == nil {
+			p.idleCh = make(chan struct{})
+		}
+		idle := p.idleCh
+		p.e.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Lose drops partitions that belong to somebody else already: nothing of
+// theirs may be committed.
+func (e *Engine) Lose(tps []TopicPartition) {
+	var fx effects
+	e.mu.Lock()
+	for _, tp := range tps {
+		if p := e.parts[tp]; p != nil {
+			e.closePartLocked(p, ErrLost, &fx)
+		}
+	}
+	e.wakeLocked(&fx)
+	e.mu.Unlock()
+	fx.run()
+}
+
+// Owned are the partitions that are open.
+func (e *Engine) Owned() []TopicPartition {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	tps := make([]TopicPartition, 0, len(e.parts))
+	for tp := range e.parts {
+		tps = append(tps, tp)
+	}
+	return tps
+}
+
+// Housekeep gives memory back that partitions needed for a burst and have not
+// needed since the last call. The driver calls it now and then.
+func (e *Engine) Housekeep() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.parts {
+		if p.q == nil {
+			continue
+		}
+		empty := p.q.Len() == 0
+		if empty && p.emptied && p.q.Shrink() {
+			p.tasks = nil
+		}
+		p.emptied = empty
+	}
+}
+
+// partRing is a queue of partitions.
+type partRing struct {
+	parts []*Part
+	first int
+	n     int
+}
+
+func (r *partRing) push(p *Part) {
+	if r.n == len(r.parts) {
+		bigger := make([]*Part, max(8, 2*r.n))
+		for i := range r.n {
+			bigger[i] = r.parts[(r.first+i)%len(r.parts)]
+		}
+		r.parts, r.first = bigger, 0
+	}
+	r.parts[(r.first+r.n)%len(r.parts)] = p
+	r.n++
+}
+
+func (r *partRing) pop() *Part {
+	if r.n == 0 {
+		return nil
+	}
+	p := r.parts[r.first]
+	r.parts[r.first] = nil
+	r.first = (r.first + 1) % len(r.parts)
+	r.n--
+	return p
+}

@@ -1,0 +1,103 @@
+package engine
+
+import "time"
+
+// watchdog reports handlers that run for longer than StuckAfter, each once. It
+// costs the handlers nothing: it looks at the workers now and then and notes
+// since when each has been where it is, so a report comes up to half of
+// StuckAfter late.
+type watchdog struct {
+	e     *Engine
+	timer *time.Timer
+}
+
+type watched struct {
+	at       uint64
+	since    time.Time
+	reported bool
+}
+
+func (w *watchdog) init(e *Engine) {
+	w.e = e
+	if e.cfg.StuckAfter > 0 {
+		w.timer = time.AfterFunc(w.interval(), w.look)
+	}
+}
+
+func (w *watchdog) interval() time.Duration { return max(w.e.cfg.StuckAfter/2, time.Millisecond) }
+
+func (w *watchdog) look() {
+	e := w.e
+	var fx effects
+	e.mu.Lock()
+	now := time.Now()
+	stuck := 0
+	for x := range e.workers.all {
+		at, running := x.whereLocked()
+		if at != x.current.at || running == nil {
+			x.current = watched{at: at, since: now}
+			continue
+		}
+		age := now.Sub(x.current.since)
+		if age < e.cfg.StuckAfter {
+			continue
+		}
+		stuck++
+		if !x.current.reported {
+			x.current.reported = true
+			e.counters.StuckReports++
+			fx.add(func() { e.cfg.Events.stuck(&running.Delivery, age, false) })
+		}
+	}
+	if e.cfg.Handle == nil {
+		stuck += e.lookAtPulledLocked(now, &fx)
+	}
+	e.counters.Stuck = int64(stuck)
+	if !e.workers.closed {
+		w.timer.Reset(w.interval())
+	}
+	e.mu.Unlock()
+	fx.run()
+}
+
+// lookAtPulledLocked does the same for deliveries handed out by Receive.
+func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) (stuck int) {
+	for _, p := range e.parts {
+		for _, t := range p.tasks {
+			if t == nil || t.more == nil || t.more.since.IsZero() || e.currentLocked(t) != nil {
+				continue
+			}
+			age := now.Sub(t.more.since)
+			if age < e.cfg.StuckAfter {
+				continue
+			}
+			stuck++
+			if !t.more.reported {
+				t.more.reported = true
+				e.counters.StuckReports++
+				fx.add(func() { e.cfg.Events.stuck(&t.Delivery, age, false) })
+			}
+		}
+	}
+	return stuck
+}
+
+// closeLocked ends the watch with a last look: what still runs is reported.
+func (w *watchdog) closeLocked(fx *effects) {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	now := time.Now()
+	for x := range w.e.workers.all {
+		at, running := x.whereLocked()
+		if running == nil {
+			continue
+		}
+		age := time.Duration(0)
+		if at == x.current.at {
+			age = now.Sub(x.current.since)
+		}
+		w.e.counters.StuckReports++
+		fx.add(func() { w.e.cfg.Events.stuck(&running.Delivery, age, false) })
+	}
+}

@@ -1,0 +1,453 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/fronta-mq/fronta/deadletter"
+)
+
+// Workers are goroutines that run handlers, never more than Concurrency.
+//
+// Coming for one record at a time costs two rounds of the lock per record,
+// too much for handlers that take a microsecond. So a worker takes as many
+// records as are likely to keep it busy for batchTime, judged by how long
+// handlers took lately, and as few workers as there are processors are woken
+// for them. Should a handler then take long after all, the records its worker
+// has not begun would wait behind it; the patrol, which looks every
+// millisecond while there are such records, takes them back and wakes more
+// workers:
+//
+//	worker 1: takes records a, b, c; calls the handler for a, which blocks
+//	patrol:   worker 1 is where it was a millisecond ago: takes b and c back,
+//	          and from now on counts handlers as slow
+//	worker 2: is woken, takes b
+//
+// A record is claimed by one atomic addition, so that either the worker or
+// the patrol has it.
+type workers struct {
+	e       *Engine
+	idle    []*worker
+	all     map[*worker]struct{}
+	waking  int // woken and not yet come for work
+	average time.Duration
+	patrol  *time.Timer
+	armed   bool
+	closed  bool
+}
+
+const (
+	batchTime   = 50 * time.Microsecond
+	batchLimit  = 64
+	patrolEvery = time.Millisecond
+)
+
+type worker struct {
+	e       *Engine
+	wake    chan struct{}
+	batch   []*task
+	results []result
+
+	next atomic.Int32 // the index in batch of the record to be claimed next
+	size atomic.Int32 // of batch, as the patrol sees it
+
+	took time.Duration // the mean time of the last batch's handlers; 0: none ran
+
+	// Guarded by the engine's lock.
+	rounds  uint64  // batches begun, so that the patrol knows one from the next
+	taken   int32   // the patrol took the batch's records from this index on; 0: it did not
+	seen    uint64  // what the patrol saw last
+	current watched // what the watchdog saw last
+}
+
+// whereLocked tells where a worker is: a number that changes with every
+// record, and the task whose handler it runs, nil if none.
+func (w *worker) whereLocked() (at uint64, running *task) {
+	next, size := w.next.Load(), w.size.Load()
+	at = w.rounds<<8 | uint64(uint8(next))
+	switch {
+	case size == 0 || next == 0:
+	case w.taken > 0 && next == size+1:
+		running = w.batch[w.taken-1]
+	case next <= size:
+		running = w.batch[next-1]
+	}
+	return at, running
+}
+
+type result struct {
+	t   *task
+	out Outcome
+}
+
+func (w *workers) init(e *Engine) {
+	w.e = e
+	w.all = make(map[*worker]struct{})
+	// Until there is evidence, handlers count as slow: one record a worker.
+	w.average = time.Millisecond
+}
+
+// quantum is how many records a worker should come for.
+func (w *workers) quantum() int {
+	if w.average >= batchTime {
+		return 1
+	}
+	return min(max(int(batchTime/max(w.average, 1)), 1), batchLimit)
+}
+
+// limit is how many workers should be at work.
+func (w *workers) limit() int {
+	if w.quantum() > 1 {
+		return min(w.e.cfg.Concurrency, runtime.GOMAXPROCS(0))
+	}
+	return w.e.cfg.Concurrency
+}
+
+// wakeLocked sees to it that what is ready is worked on.
+func (e *Engine) wakeLocked(fx *effects) {
+	if e.cfg.Handle == nil {
+		e.handOutLocked(fx)
+		return
+	}
+	w := &e.workers
+	if e.stopping || w.closed || e.ready.n == 0 {
+		return
+	}
+	q := w.quantum()
+	if len(w.all)-len(w.idle) >= w.limit() {
+		if q > 1 {
+			w.armLocked()
+		}
+		return
+	}
+	ready := 0
+	for i := range e.ready.n {
+		ready += e.ready.parts[(e.ready.first+i)%len(e.ready.parts)].q.Ready()
+		if ready >= q*e.cfg.Concurrency {
+			break
+		}
+	}
+	want := (ready+q-1)/q - w.waking
+	for ; want > 0; want-- {
+		if len(w.all)-len(w.idle) >= w.limit() {
+			if q > 1 {
+				w.armLocked()
+			}
+			return
+		}
+		w.waking++
+		if n := len(w.idle); n > 0 {
+			next := w.idle[n-1]
+			w.idle = w.idle[:n-1]
+			next.wake <- struct{}{}
+			continue
+		}
+		next := &worker{e: e, wake: make(chan struct{}, 1)}
+		w.all[next] = struct{}{}
+		go next.run()
+	}
+}
+
+// keepIdle is how many workers without work are kept for the next record.
+// More than that end: a burst leaves no goroutines behind.
+func (w *workers) keepIdle() int { return min(w.e.cfg.Concurrency, 4*runtime.GOMAXPROCS(0)) }
+
+func (w *worker) run() {
+	defer func() {
+		// Only runtime.Goexit inside a handler gets here with work left; see
+		// call. The goroutine is lost, its records are not.
+		if w.batch != nil {
+			w.exited()
+		}
+	}()
+	var fx effects
+	first := true
+	for {
+		e := w.e
+		e.mu.Lock()
+		for i := range w.results {
+			e.settleLocked(w.results[i].t, w.results[i].out, &fx)
+		}
+		clear(w.results)
+		w.results = w.results[:0]
+		if first {
+			e.workers.waking--
+			first = false
+		}
+		if w.took > 0 {
+			e.workers.average += (w.took - e.workers.average) / 8
+			w.took = 0
+		}
+		n := e.takeLocked(w)
+		if n == 0 {
+			ws := &e.workers
+			if e.stopping || ws.closed || len(ws.idle) >= ws.keepIdle() {
+				delete(ws.all, w)
+				w.batch = nil
+				e.mu.Unlock()
+				fx.run()
+				return
+			}
+			ws.idle = append(ws.idle, w)
+			e.mu.Unlock()
+			fx.run()
+			clear(fx)
+			fx = fx[:0]
+			if _, ok := <-w.wake; !ok {
+				w.batch = nil
+				return
+			}
+			first = true
+			continue
+		}
+		if e.ready.n > 0 {
+			e.wakeLocked(&fx)
+		}
+		e.mu.Unlock()
+		if len(fx) > 0 {
+			fx.run()
+			clear(fx)
+			fx = fx[:0]
+		}
+		w.work()
+	}
+}
+
+// takeLocked fills w's batch.
+func (e *Engine) takeLocked(w *worker) int {
+	w.batch = w.batch[:0]
+	if !e.stopping {
+		quantum := e.workers.quantum()
+		for len(w.batch) < quantum {
+			t := e.nextLocked()
+			if t == nil {
+				break
+			}
+			w.batch = append(w.batch, t)
+		}
+	}
+	n := len(w.batch)
+	// The order matters to the patrol, which takes from next up to size.
+	w.size.Store(0)
+	w.next.Store(0)
+	w.rounds++
+	w.taken = 0
+	w.size.Store(int32(n))
+	if n > 1 {
+		e.workers.armLocked()
+	}
+	return n
+}
+
+// nextLocked takes the next ready record, partitions in turn.
+func (e *Engine) nextLocked() *task {
+	for {
+		p := e.ready.pop()
+		if p == nil {
+			return nil
+		}
+		p.inReady = false
+		if !p.open || p.paused {
+			continue
+		}
+		s, ok := p.q.Take()
+		if !ok {
+			continue
+		}
+		t := p.tasks[s]
+		if len(e.zombies) > 0 && e.blockedLocked(t) {
+			p.q.Park(s)
+			p.blocked = append(p.blocked, s)
+			e.readyLocked(p)
+			continue
+		}
+		e.readyLocked(p)
+		e.claimLocked(p)
+		return t
+	}
+}
+
+// work runs the handler for each record of the batch that the patrol leaves.
+func (w *worker) work() {
+	start := time.Now()
+	ran := 0
+	for {
+		i := int(w.next.Add(1)) - 1
+		if i >= len(w.batch) {
+			break
+		}
+		t := w.batch[i]
+		if t.part.halted.Load() || w.e.forceHalt.Load() {
+			w.results = append(w.results, result{t, Outcome{Verb: notRun}})
+			continue
+		}
+		w.results = append(w.results, result{t, w.call(t)})
+		ran++
+	}
+	if ran > 0 {
+		w.took = max(time.Since(start)/time.Duration(ran), 1)
+	}
+}
+
+// call runs one attempt.
+func (w *worker) call(t *task) (out Outcome) {
+	e := w.e
+	if t.more != nil && t.more.keyErr != nil {
+		return e.withDelay(t, Outcome{Verb: Fail, Err: t.more.keyErr, Reason: deadletter.Panic})
+	}
+	if e.cfg.HandlerTimeout > 0 {
+		out = e.callWithin(w, t, e.cfg.HandlerTimeout)
+	} else {
+		out = e.protect(w, t, t.part.ctx)
+	}
+	return e.withDelay(t, out)
+}
+
+func (e *Engine) callWithin(w *worker, t *task, timeout time.Duration) Outcome {
+	ctx, cancel := context.WithTimeoutCause(t.part.ctx, timeout, ErrHandlerTimeout)
+	defer cancel()
+	out := e.protect(w, t, ctx)
+	if out.Verb == Fail && out.Reason == "" && context.Cause(ctx) == ErrHandlerTimeout {
+		out.Reason = deadletter.Timeout
+	}
+	return out
+}
+
+// withDelay asks the retry policy about an outcome that leads to another
+// attempt. It does so outside the lock, since the policy is user code.
+func (e *Engine) withDelay(t *task, out Outcome) (with Outcome) {
+	again := out.Verb == Fail || out.Verb == Reject && e.cfg.Letters == nil && !e.cfg.Discard
+	if !again || out.Timed {
+		return out
+	}
+	with = out
+	defer func() {
+		if v := recover(); v != nil {
+			with.Delay = time.Second
+			with.Err = fmt.Errorf("%w (and the retry policy panicked: %v)", out.Err, v)
+		}
+	}()
+	with.Delay = e.cfg.Backoff(&t.Delivery, out.Err)
+	return with
+}
+
+// PanicError is the failure of an attempt whose handler panicked or ended its
+// goroutine.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
+
+// Unwrap is the value if it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+func (e *Engine) protect(w *worker, t *task, ctx context.Context) (out Outcome) {
+	done := false
+	defer func() {
+		if done {
+			return
+		}
+		v := recover()
+		if v == nil && w != nil {
+			// runtime.Goexit: this goroutine unwinds to its end, so that what
+			// the attempt came to is put down here for exited to find.
+			out = Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: "runtime.Goexit called", Stack: debug.Stack()}}
+			w.results = append(w.results, result{t, e.withDelay(t, out)})
+			return
+		}
+		out = Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: v, Stack: debug.Stack()}}
+	}()
+	out = e.cfg.Handle(ctx, &t.Delivery)
+	done = true
+	return out
+}
+
+// exited settles what a worker leaves behind whose goroutine a handler ended.
+func (w *worker) exited() {
+	e := w.e
+	var fx effects
+	e.mu.Lock()
+	for i := int(w.next.Add(batchLimit)) - batchLimit; i < len(w.batch); i++ {
+		w.results = append(w.results, result{w.batch[i], Outcome{Verb: notRun}})
+	}
+	for _, r := range w.results {
+		e.settleLocked(r.t, r.out, &fx)
+	}
+	delete(e.workers.all, w)
+	e.wakeLocked(&fx)
+	e.mu.Unlock()
+	fx.run()
+}
+
+func (w *workers) armLocked() {
+	if w.armed || w.closed {
+		return
+	}
+	w.armed = true
+	if w.patrol == nil {
+		w.patrol = time.AfterFunc(patrolEvery, w.walk)
+		return
+	}
+	w.patrol.Reset(patrolEvery)
+}
+
+// walk is one round of the patrol.
+func (w *workers) walk() {
+	e := w.e
+	var fx effects
+	e.mu.Lock()
+	w.armed = false
+	again := false
+	for x := range w.all {
+		at, running := x.whereLocked()
+		if running == nil || x.taken > 0 || x.size.Load() == 1 {
+			continue
+		}
+		if at != x.seen {
+			x.seen = at
+			again = true
+			continue
+		}
+		// It is where it was: its handler takes long.
+		w.average = max(w.average, time.Millisecond)
+		size := x.size.Load()
+		i := x.next.Swap(size + 1)
+		if i > size {
+			x.next.Store(i) // it came to its end just now
+			continue
+		}
+		x.taken = max(i, 1)
+		for ; i < size; i++ {
+			e.settleLocked(x.batch[i], Outcome{Verb: notRun}, &fx)
+		}
+	}
+	e.wakeLocked(&fx)
+	if again {
+		w.armLocked()
+	}
+	e.mu.Unlock()
+	fx.run()
+}
+
+// closeLocked ends the workers that wait for work; the others end when their
+// handler returns.
+func (w *workers) closeLocked() {
+	w.closed = true
+	for _, x := range w.idle {
+		close(x.wake)
+		delete(w.all, x)
+	}
+	w.idle = nil
+	if w.patrol != nil {
+		w.patrol.Stop()
+	}
+}

@@ -1,0 +1,90 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// counters count what the membership went through.
+type counters struct {
+	commits, commitErrors, fetchErrors atomic.Int64
+}
+
+// Counts are the driver's counters.
+type Counts struct {
+	Commits      int64 // partitions' positions that the brokers confirmed
+	CommitErrors int64 // partitions' positions that they did not
+	FetchErrors  int64
+}
+
+// Counts answers with the counters as they stand.
+func (d *Driver) Counts() Counts {
+	return Counts{d.counts.commits.Load(), d.counts.commitErrors.Load(), d.counts.fetchErrors.Load()}
+}
+
+// fatalGroupError answers with the error that ends the consumer if err can't
+// be mended by joining again, and with nil otherwise. A group that was joined
+// before is not given up for a denial: that may be a credential that is being
+// renewed (H-140).
+func fatalGroupError(cfg Config, err error, joined bool) error {
+	var what string
+	switch {
+	case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnreleasedInstanceID):
+		what = "another process uses the same kgo.InstanceID and has replaced this one: give each process an instance id of its own"
+	case errors.Is(err, kerr.InconsistentGroupProtocol):
+		what = "the group has members of another protocol or without a common balancer: a group changes from one to the other only when it is empty or through balancers that both sides have"
+	case errors.Is(err, kerr.InvalidGroupID):
+		what = "the broker refuses the group's name: see Config.Group"
+	case errors.Is(err, kerr.InvalidSessionTimeout):
+		what = "the broker refuses kgo.SessionTimeout: it must lie between its group.min.session.timeout.ms and group.max.session.timeout.ms"
+	case errors.Is(err, kerr.UnsupportedVersion), errors.Is(err, kerr.UnsupportedAssignor):
+		what = "the broker does not support this group protocol: leave Config.Protocol at its default (classic) or use a newer broker"
+	case joined:
+		return nil
+	case errors.Is(err, kerr.GroupAuthorizationFailed):
+		what = fmt.Sprintf("the broker denies access to the group: grant READ on Group %q", cfg.Group)
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		what = fmt.Sprintf("the broker denies access to a topic: grant READ and DESCRIBE on %q", cfg.Topics)
+	case errors.Is(err, kerr.GroupMaxSizeReached):
+		what = "the group has as many members as the broker's group.max.size allows"
+	default:
+		return nil
+	}
+	return fmt.Errorf("fronta: join group %q: %s: %w", cfg.Group, what, err)
+}
+
+// fetchFailed draws the consequences of an error that a poll returned.
+func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
+	d := s.d
+	var loss *kgo.ErrDataLoss
+	var group *kgo.ErrGroupSession
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
+		return // the poll was broken, by us
+	case errors.As(err, &group):
+		return // manageHook has heard of it
+	case errors.As(err, &loss):
+		d.cfg.Log.Error("the log was truncated: records that were read are gone, reading goes on elsewhere",
+			"topic", tp.Topic, "partition", tp.Partition, "read_to", loss.ConsumedTo, "resumed_at", loss.ResetTo)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		d.engine.Fail(fmt.Errorf("fronta: topic %q partition %d: the offset to read is not in the log any more, and Config.OutOfRange is ResetNone: set the group's offset, or choose where to go on: %w", tp.Topic, tp.Partition, err))
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		s.mu.Lock()
+		joined := s.joined
+		s.mu.Unlock()
+		if !joined {
+			d.engine.Fail(fmt.Errorf("fronta: read topic %q: denied: grant READ on Topic %q: %w", tp.Topic, tp.Topic, err))
+		}
+	}
+	d.counts.fetchErrors.Add(1)
+	d.cfg.Log.Warn("fetch failed", "topic", tp.Topic, "partition", tp.Partition, "err", err)
+	if f := d.cfg.Events.FetchFailed; f != nil {
+		f(tp, err)
+	}
+}

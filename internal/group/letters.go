@@ -1,0 +1,94 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fronta-mq/fronta/deadletter"
+	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// letterTimeout is how long one attempt to write a dead letter may take.
+const letterTimeout = 30 * time.Second
+
+// Writer writes dead letters to topic: acks=all, idempotent, in the
+// partition that the producer's partitioner has for the key.
+type Writer struct {
+	d     *Driver
+	topic string
+
+	mu    sync.Mutex
+	large *kgo.Client // for records above the ordinary batch size
+}
+
+// Writer returns the writer for the driver's dead-letter topic.
+func (d *Driver) Writer() *Writer { return &Writer{d: d, topic: d.cfg.DeadLetterTopic} }
+
+// Write implements engine.LetterWriter.
+func (w *Writer) Write(ctx context.Context, letter engine.Letter, done func(error)) {
+	text := ""
+	if letter.Err != nil {
+		text = letter.Err.Error()
+	}
+	record := deadletter.Record(w.topic, letter.Record, deadletter.Info{
+		Group: w.d.cfg.Group, Reason: letter.Reason, Error: text, DeliveryCount: letter.Deliveries,
+		FirstFailure: letter.FirstFailure, LastFailure: letter.LastFailure,
+	})
+	w.produce(ctx, w.d.client.Load(), record, func(err error) {
+		if !errors.Is(err, kerr.MessageTooLarge) {
+			done(err)
+			return
+		}
+		// Larger than the client's batches, or the topic's. The first can be
+		// mended here.
+		go func() {
+			large, lerr := w.largeClient()
+			if lerr != nil {
+				done(err)
+				return
+			}
+			w.produce(ctx, large, record, done)
+		}()
+	})
+}
+
+// produce starts one write. It never waits: a full buffer is an error like any
+// other, and the engine tries again later (H-077).
+func (w *Writer) produce(ctx context.Context, client *kgo.Client, record *kgo.Record, done func(error)) {
+	// The handler's deadline is not the write's (H-082): the engine hands us a
+	// context without one.
+	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
+	client.TryProduce(ctx, record, func(_ *kgo.Record, err error) {
+		cancel()
+		done(err)
+	})
+}
+
+func (w *Writer) largeClient() (*kgo.Client, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.large != nil {
+		return w.large, nil
+	}
+	opts := append([]kgo.Opt{kgo.WithLogger(clientLog{w.d.cfg.Log})}, w.d.cfg.Client...)
+	opts = append(opts,
+		kgo.ConsumerGroup(""), kgo.ConsumeTopics(),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(letterTimeout))
+	opts = append(opts, kgo.ProducerBatchMaxBytes(64<<20), kgo.BrokerMaxWriteBytes(100<<20))
+	var err error
+	w.large, err = kgo.NewClient(opts...)
+	return w.large, err
+}
+
+// Close frees the writer's own client.
+func (w *Writer) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.large != nil {
+		w.large.Close()
+	}
+}

@@ -1,0 +1,350 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// session is one membership of the group: a client of its own, from joining
+// to leaving or being thrown out.
+type session struct {
+	d      *Driver
+	client *kgo.Client
+	began  time.Time
+
+	polling sync.Mutex // held from a poll's beginning until its records are offered
+
+	mu        sync.Mutex
+	interrupt context.CancelFunc // ends the poll under way
+	breaking  int                // polls have to end at once: somebody waits for them
+	joined    bool
+
+	void     chan struct{} // closed when the membership is void
+	voidOnce sync.Once
+	stopping chan struct{} // closed when serve is over: rebalances need no drain
+	done     sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// join makes a client that joins the group.
+func (d *Driver) join() (*session, error) {
+	s := &session{d: d, began: time.Now(), void: make(chan struct{}), stopping: make(chan struct{})}
+	cfg := &d.cfg
+	opts := []kgo.Opt{
+		kgo.WithLogger(clientLog{cfg.Log}),
+		kgo.MetadataMaxAge(time.Minute),
+		// A partition that is read again after a pause is asked for only when
+		// the fetch under way has ended, so that wait is kept short.
+		kgo.FetchMaxWait(500 * time.Millisecond),
+		kgo.FetchMaxBytes(32 << 20),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+	}
+	opts = append(opts, cfg.Client...)
+	opts = append(opts,
+		kgo.ConsumerGroup(cfg.Group),
+		kgo.ConsumeTopics(cfg.Topics...),
+		kgo.DisableAutoCommit(),
+		kgo.ConsumeStartOffset(cfg.Start),
+		kgo.ConsumeResetOffset(cfg.Reset),
+		kgo.KeepControlRecords(), // so that the frontier steps over them (H-015, H-016)
+		kgo.OnPartitionsAssigned(s.assigned),
+		kgo.OnPartitionsRevoked(s.revoked),
+		kgo.OnPartitionsLost(s.lost),
+		kgo.AdjustFetchOffsetsFn(s.starts),
+		kgo.WithHooks(&manageHook{s}),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(letterTimeout),
+	)
+	if cfg.Regex {
+		opts = append(opts, kgo.ConsumeRegex())
+	}
+	if cfg.ReadCommitted {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets())
+	}
+	if cfg.NextGen {
+		opts = append(opts, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("fronta: Config.Client: %w", err)
+	}
+	s.client = client
+	d.client.Store(client)
+	return s, nil
+}
+
+// serve reads and commits until the session has to end: nil because ctx ended
+// or the engine failed, errRejoin because the membership is void.
+func (s *session) serve(ctx context.Context) error {
+	inner, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.done.Add(2)
+	go func() { defer s.done.Done(); s.poll(inner) }()
+	go func() { defer s.done.Done(); s.commits(inner) }()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.d.engine.Fatal():
+		return nil
+	case <-s.void:
+		return errRejoin
+	}
+}
+
+// abandon throws a void membership away. What it owned is lost.
+func (s *session) abandon() {
+	s.d.engine.Lose(s.d.engine.Owned())
+	close(s.stopping)
+	s.cancel()
+	s.done.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.close(ctx)
+}
+
+// stop ends a membership in good order: reading ends, handlers have their
+// time, what they achieved is committed, the group is left. Each part has a
+// budget of its own, so that a coordinator that answers nothing cannot eat the
+// time of the leaving.
+func (s *session) stop(hard context.Context) error {
+	d := s.d
+	d.engine.Halt()
+	s.breakPoll()
+
+	drain, cancel := context.WithTimeout(hard, d.cfg.DrainTimeout)
+	err := d.engine.Drain(drain)
+	cancel()
+	if err != nil {
+		d.engine.Cancel(engine.ErrStopping)
+		// A handler that heeds its context ends now; whatever it achieves by
+		// then still counts.
+		grace, cancel := context.WithTimeout(context.Background(), min(d.cfg.DrainTimeout, handlerGrace))
+		_ = d.engine.Drain(grace)
+		cancel()
+	}
+	close(s.stopping)
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.done.Wait()
+
+	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
+	s.commitFinal(commit, d.engine.Owned())
+	cancel()
+	d.engine.Close()
+
+	leave, cancel := context.WithTimeout(context.Background(), d.cfg.LeaveTimeout)
+	s.close(leave)
+	cancel()
+	return d.engine.Failure()
+}
+
+// handlerGrace is how long a stop waits for handlers after it has cancelled
+// them.
+const handlerGrace = 5 * time.Second
+
+// close leaves the group and closes the client, and waits for neither longer
+// than ctx.
+func (s *session) close(ctx context.Context) {
+	if err := s.client.LeaveGroupContext(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
+		s.d.cfg.Log.Warn("could not leave the group; its other members wait for this one's session to time out",
+			"group", s.d.cfg.Group, "err", err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.client.CloseAllowingRebalance()
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
+}
+
+func (s *session) setVoid() { s.voidOnce.Do(func() { close(s.void) }) }
+
+// poll reads until ctx ends.
+func (s *session) poll(ctx context.Context) {
+	e := s.d.engine
+	for ctx.Err() == nil {
+		if !s.pollOnce(ctx) {
+			select {
+			case <-e.Room():
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// pollOnce asks for records once and offers them. It answers false when there
+// is no room for any.
+func (s *session) pollOnce(ctx context.Context) bool {
+	e := s.d.engine
+	s.polling.Lock()
+	defer s.polling.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.interrupt = cancel
+	if s.breaking > 0 {
+		cancel()
+	}
+	s.mu.Unlock()
+
+	r := e.Reading(cancel)
+	if len(r.Free) > 0 {
+		s.client.ResumeFetchPartitions(byTopic(r.Free))
+	}
+	if len(r.Hold) > 0 {
+		s.client.PauseFetchPartitions(byTopic(r.Hold))
+	}
+	if r.Max == 0 {
+		e.Read(0, 0)
+		return false
+	}
+	fetches := s.client.PollRecords(ctx, r.Max)
+	var n int
+	var size int64
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if p.Err != nil {
+			s.fetchFailed(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Err)
+		}
+		if len(p.Records) == 0 {
+			return
+		}
+		end := p.HighWatermark
+		if s.d.cfg.ReadCommitted && p.LastStableOffset >= 0 {
+			end = p.LastStableOffset
+		}
+		n += len(p.Records)
+		for _, r := range p.Records {
+			size += int64(len(r.Key) + len(r.Value))
+		}
+		e.Offer(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Records, end)
+	})
+	e.Read(n, size)
+	return true
+}
+
+// breakPoll makes the poll under way return.
+func (s *session) breakPoll() {
+	s.mu.Lock()
+	if s.interrupt != nil {
+		s.interrupt()
+	}
+	s.mu.Unlock()
+}
+
+// passPoll waits until the poll under way, if any, has returned and its
+// records were offered. Partitions opened after that cannot be offered records
+// that were read before:
+//
+//	poll:   takes records of P0 from the client's buffer, is descheduled
+//	group:  P0 is revoked, assigned again, and would be opened at its
+//	        committed offset here
+//	poll:   goes on and offers the old records, behind that offset
+func (s *session) passPoll() {
+	s.mu.Lock()
+	s.breaking++
+	if s.interrupt != nil {
+		s.interrupt()
+	}
+	s.mu.Unlock()
+	s.polling.Lock()
+	s.mu.Lock()
+	s.breaking--
+	s.mu.Unlock()
+	s.polling.Unlock()
+}
+
+// assigned is called by the client for partitions that are ours from now on,
+// before it reads any of them.
+func (s *session) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
+	d := s.d
+	_, generation := client.GroupMetadata()
+	s.mu.Lock()
+	s.joined = true
+	s.mu.Unlock()
+	d.readyOnce.Do(func() { close(d.ready) })
+	if len(added) == 0 {
+		return
+	}
+	s.passPoll()
+	tps := flat(added)
+	// What was held for an earlier assignment is not held for this one.
+	client.ResumeFetchPartitions(added)
+	for _, tp := range tps {
+		d.committed.forget(tp)
+		d.engine.Add(tp, int64(generation), -1)
+	}
+	d.cfg.Log.Info("partitions assigned", "group", d.cfg.Group, "partitions", names(tps), "generation", generation)
+	if f := d.cfg.Events.Assigned; f != nil {
+		f(tps, int64(generation))
+	}
+}
+
+// revoked is called by the client for partitions that are to be given up in
+// good order; the group waits.
+func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	tps := flat(gone)
+	if len(tps) == 0 {
+		return
+	}
+	d := s.d
+	select {
+	case <-s.stopping: // stop has drained and committed, or everything is lost
+		d.engine.Lose(tps)
+		return
+	default:
+	}
+	drain, cancel := context.WithTimeout(context.Background(), d.cfg.RevokeTimeout)
+	final := d.engine.Revoke(drain, tps)
+	cancel()
+	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
+	s.commitPositions(commit, final, final)
+	cancel()
+	d.cfg.Log.Info("partitions revoked", "group", d.cfg.Group, "partitions", names(tps))
+	if f := d.cfg.Events.Revoked; f != nil {
+		f(tps)
+	}
+}
+
+// lost is called by the client for partitions that are somebody else's by now.
+func (s *session) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	s.lose(flat(gone), errors.New("the group ended this membership"))
+}
+
+func (s *session) lose(tps []engine.TopicPartition, why error) {
+	if len(tps) == 0 {
+		return
+	}
+	d := s.d
+	d.engine.Lose(tps)
+	d.cfg.Log.Warn("partitions lost: their unfinished records will be handled again by their next owner, and so will those finished after the last commit",
+		"group", d.cfg.Group, "partitions", names(tps), "err", why)
+	if f := d.cfg.Events.Lost; f != nil {
+		f(tps, why)
+	}
+}
+
+// manageHook hears of errors of the client's group management.
+type manageHook struct{ s *session }
+
+func (h *manageHook) OnGroupManageError(err error) {
+	s := h.s
+	d := s.d
+	s.mu.Lock()
+	joined := s.joined
+	s.mu.Unlock()
+	if fatal := fatalGroupError(d.cfg, err, joined); fatal != nil {
+		d.engine.Fail(fatal)
+		return
+	}
+	d.cfg.Log.Warn("group membership failed; joining again", "group", d.cfg.Group, "err", err)
+}
