@@ -94,7 +94,7 @@ func newBrokerCommand(env *cli.Env) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// A script whose variable is empty would lose what it means to keep.
-			if false && data == "" {
+			if c.Flags().Changed("data") && data == "" {
 				return cli.Usagef("--data names no directory; leave it out to keep everything in memory")
 			}
 			if addr == "" {
