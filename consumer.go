@@ -276,7 +276,7 @@ const (
 func (c *Consumer) engineConfig(handle func(context.Context, *engine.Delivery) engine.Outcome, d *group.Driver) engine.Config {
 	cfg := &c.cfg
 	out := engine.Config{
-		Handle: handle, Lane: cfg.Order.lanes(),
+		Handle: handle, Lane: cfg.Order.lanes(), LaneInside: cfg.Order.kind != orderByKeyFunc,
 		Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxBufferedBytes,
 		HandlerTimeout: cfg.HandlerTimeout, StuckAfter: cfg.StuckAfter,
 		Backoff: func(d *engine.Delivery, err error) time.Duration {

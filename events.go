@@ -49,10 +49,10 @@ func (c *Consumer) engineEvents() engine.Events {
 			}
 		},
 		DeadLettered: func(l engine.Letter) {
-			d := &engine.Delivery{Record: l.Record, DeliveryCount: l.Deliveries, FirstFailure: l.FirstFailure, LastError: l.Err}
-			log.Info("record dead-lettered", where(d, "reason", l.Reason, "deliveries", l.Deliveries, "to", c.cfg.DeadLetter.topic, "err", firstLine(l.Err))...)
+			d := &engine.Delivery{Record: l.Record, DeliveryCount: l.Deliveries, Failure: &l.Failure}
+			log.Info("record dead-lettered", where(d, "reason", l.Reason, "deliveries", l.Deliveries, "to", c.cfg.DeadLetter.topic, "err", firstLine(l.Failure.Err))...)
 			for _, h := range lettered {
-				h.OnDeadLettered((*Record)(d), l.Reason, l.Err)
+				h.OnDeadLettered((*Record)(d), l.Reason, l.Failure.Err)
 			}
 		},
 		LetterFailed: func(d *engine.Delivery, tries int, delay time.Duration, err error) {

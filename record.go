@@ -3,7 +3,6 @@ package fronta
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,13 +26,14 @@ type Record struct {
 	// that was declared dead and goes on working.
 	Fence int64
 
-	// FirstFailure is when the first failed attempt of this owner ended; zero
-	// before that.
-	FirstFailure time.Time
-
-	// LastError is what the last failed attempt of this owner returned.
-	LastError error
+	// Failure is what is known of this owner's failed attempts; nil before the
+	// first.
+	Failure *Failure
 }
+
+// Failure is what is known of a record's failed attempts: First and Last say
+// when the first and the last of them ended, Err is what the last returned.
+type Failure = engine.Failure
 
 // String is "topic/partition@offset".
 func (r *Record) String() string {
@@ -91,5 +91,5 @@ var (
 var ErrSettled = engine.ErrSettled
 
 // PanicError is the error of an attempt whose handler panicked: it is
-// [Record.LastError] then, and the text of the dead letter.
+// Err of [Record.Failure] then, and the text of the dead letter.
 type PanicError = engine.PanicError

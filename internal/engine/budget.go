@@ -16,9 +16,9 @@ type tokens struct {
 
 func (b *tokens) init(budget Budget) { b.Budget, b.left = budget, float64(budget.Burst) }
 
-func (b *tokens) refill() {
+func (b *tokens) refill(accepted int) {
 	if b.left < float64(b.Burst) {
-		b.left = min(b.left+b.PerAccept, float64(b.Burst))
+		b.left = min(b.left+float64(accepted)*b.PerAccept, float64(b.Burst))
 	}
 }
 

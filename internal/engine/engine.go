@@ -58,8 +58,14 @@ type Delivery struct {
 	*kgo.Record
 	DeliveryCount int
 	Fence         int64
-	FirstFailure  time.Time
-	LastError     error
+	Failure       *Failure
+}
+
+// Failure is what is known of a record's failed attempts.
+type Failure struct {
+	First time.Time // when the first one ended
+	Last  time.Time // when the last one ended
+	Err   error     // of the last one
 }
 
 // Verb is what a handler's outcome asks for.
@@ -89,6 +95,10 @@ type Config struct {
 	Handle func(context.Context, *Delivery) Outcome // nil: records are pulled by Receive
 	Lane   func(*kgo.Record) (queue.Lane, error)    // an error is a failed attempt of the record
 
+	// LaneInside says that Lane is quick and none of the user's code, so that
+	// it may be called under the lock, and only for records that need a lane.
+	LaneInside bool
+
 	Concurrency    int
 	MaxInFlight    int
 	MaxBytes       int64
@@ -115,12 +125,11 @@ type LetterWriter interface {
 
 // Letter is a record on its way to the dead-letter topic.
 type Letter struct {
-	Record       *kgo.Record
-	Reason       deadletter.Reason
-	Err          error
-	Deliveries   int
-	FirstFailure time.Time
-	LastFailure  time.Time
+	Record     *kgo.Record
+	Fence      int64
+	Reason     deadletter.Reason
+	Deliveries int
+	Failure    Failure
 }
 
 // Engine runs the partitions of one consumer.

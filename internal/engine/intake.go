@@ -112,14 +112,16 @@ func (e *Engine) Reading(interrupt func()) Reading {
 }
 
 // Read ends the wait for which Reading was given an interrupt.
-func (e *Engine) Read(records int, bytes int64) {
+func (e *Engine) Read() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.intake.interrupt = nil
-	if records > 0 {
-		e.intake.perRecord += (max(bytes/int64(records), 1) - e.intake.perRecord) / 4
-		e.intake.perRecord = max(e.intake.perRecord, 1)
-	}
+}
+
+// sizeLocked takes into account how large the records were that were just
+// read.
+func (in *intake) sizeLocked(mean int64) {
+	in.perRecord = max(in.perRecord+(mean-in.perRecord)/4, 1)
 }
 
 // Room is signalled when Reading may have a new answer.
@@ -146,6 +148,9 @@ func (e *Engine) setPaused(tps []TopicPartition, paused bool) (unknown []TopicPa
 			continue
 		}
 		p.paused = paused
+		if paused && p.run != nil {
+			e.breakRunLocked(p.run)
+		}
 		e.readyLocked(p)
 	}
 	e.intake.wakeLocked()

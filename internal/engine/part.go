@@ -38,6 +38,8 @@ type Part struct {
 	staged  []batch
 	stagedN int
 	stagedB int64
+	passed  int64   // reading came to here behind the last record taken from staged; 0: nowhere
+	run     *worker // works through records of it in a run, see run.go
 	epochs  []epochChange
 	end     int64 // the log's end as last seen, −1 unknown
 	epoch   int32
@@ -75,10 +77,9 @@ func (t *task) state() *taskState {
 
 // batch is a run of records as they were read, not admitted yet.
 type batch struct {
-	tasks []*task
+	tasks []task
 	bytes int64
 	end   int64 // the offset after the last one read, markers included
-	epoch int32
 }
 
 type epochChange struct {
@@ -151,12 +152,16 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	if len(records) == 0 {
 		return
 	}
-	b := e.prepare(records)
+	batches, n, bytes := e.prepare(records)
+	last := records[len(records)-1].Offset + 1
 	var fx effects
 	e.mu.Lock()
+	if n > 0 {
+		e.intake.sizeLocked(bytes / int64(n))
+	}
 	p := e.parts[tp]
 	if p == nil || e.stopping {
-		e.counters.Dropped += int64(len(records))
+		e.counters.Dropped += int64(n)
 		e.mu.Unlock()
 		return
 	}
@@ -171,72 +176,80 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 		e.counters.Rewinds++
 		was := p.reading
 		fx.add(func() { e.cfg.Events.rewound(tp, was, first) })
-		fence, hold := p.Fence, p.paused
+		old := p
+		held := p.held
 		e.closePartLocked(p, ErrLost, &fx)
-		p = e.addLocked(tp, fence, first)
-		p.paused = hold
-	}
-	for i := range b.tasks {
-		b.tasks[i].part = p
-		b.tasks[i].Fence = p.Fence
-	}
-	p.reading = b.end
-	p.end = max(end, b.end)
-	p.staged = append(p.staged, b)
-	p.stagedN += len(b.tasks)
-	p.stagedB += b.bytes
-	p.bytes += b.bytes
-	e.bytes += b.bytes
-	e.staged += len(b.tasks)
-
-	// Admit in steps, so that workers get at the lock in between.
-	for e.admitLocked(p, admitStep) && p.stagedN > 0 {
-		e.wakeLocked(&fx)
-		e.mu.Unlock()
-		e.mu.Lock()
-		if !p.open {
-			break
+		p = e.addLocked(tp, old.Fence, first)
+		p.paused = old.paused
+		if p.held = held; held {
+			e.intake.heldN++
 		}
 	}
+	p.reading = last
+	p.end = max(end, last)
+	if n == 0 {
+		p.markersLocked(last)
+	}
+	p.staged = append(p.staged, batches...)
+	p.stagedN += n
+	p.stagedB += bytes
+	p.bytes += bytes
+	e.bytes += bytes
+	e.staged += n
+
+	e.readyLocked(p)
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()
 }
 
-const admitStep = 512
+// admitStep is how many staged records are admitted at once when nothing is
+// ready. Only what is admitted has a lane, so this is also how far ahead the
+// search for an idle lane looks at a time.
+const admitStep = 64
 
 // prepare does outside the lock what can be done there.
-func (e *Engine) prepare(records []*kgo.Record) batch {
-	b := batch{tasks: make([]*task, 0, len(records))}
-	var slab []task
-	for i, r := range records {
-		b.end = r.Offset + 1
-		b.epoch = r.LeaderEpoch
-		if r.Attrs.IsControl() {
-			continue
+func (e *Engine) prepare(records []*kgo.Record) (batches []batch, n int, bytes int64) {
+	batches = make([]batch, 0, len(records)/batchTasks+1)
+	for len(records) > 0 {
+		b := batch{tasks: make([]task, 0, min(batchTasks, len(records)))}
+		for len(records) > 0 && len(b.tasks) < batchTasks {
+			r := records[0]
+			records = records[1:]
+			b.end = r.Offset + 1
+			if r.Attrs.IsControl() {
+				continue
+			}
+			b.tasks = append(b.tasks, task{Delivery: Delivery{Record: r, DeliveryCount: 1}, size: sizeOf(r)})
+			t := &b.tasks[len(b.tasks)-1]
+			b.bytes += int64(t.size)
+			if !e.cfg.LaneInside {
+				e.laneOf(t)
+			}
 		}
-		if len(slab) == 0 {
-			slab = make([]task, min(slabTasks, len(records)-i))
+		if len(b.tasks) > 0 {
+			n += len(b.tasks)
+			bytes += b.bytes
+			batches = append(batches, b)
+		} else if len(batches) > 0 {
+			batches[len(batches)-1].end = b.end
 		}
-		t := &slab[0]
-		slab = slab[1:]
-		t.Delivery.Record = r
-		t.DeliveryCount = 1
-		t.size = sizeOf(r)
-		b.bytes += int64(t.size)
-		lane, err := e.cfg.Lane(r)
-		if err != nil {
-			t.state().keyErr = err
-		}
-		t.lane = lane
-		b.tasks = append(b.tasks, t)
 	}
-	return b
+	return batches, n, bytes
 }
 
-// slabTasks is how many tasks are allocated at once. One that stays unfinished
-// for long keeps the memory of its neighbours, so it is not many.
-const slabTasks = 64
+// batchTasks is how many tasks are allocated at once, and how many records a
+// run has at most. One that stays unfinished for long keeps the memory of its
+// neighbours, so it is not many.
+const batchTasks = 256
+
+func (e *Engine) laneOf(t *task) {
+	lane, err := e.cfg.Lane(t.Delivery.Record)
+	if err != nil {
+		t.state().keyErr = err
+	}
+	t.lane = lane
+}
 
 // full says that a partition holds its share of the limits, so that nothing
 // more may be admitted to it. A partition that holds nothing may always admit
@@ -251,63 +264,122 @@ func (e *Engine) fullLocked(p *Part) bool {
 		p.bytes-p.stagedB >= e.cfg.MaxBytes/int64(share)
 }
 
-// admitLocked moves up to n staged records of p into its queue and says
-// whether it moved all that it was allowed to.
-func (e *Engine) admitLocked(p *Part, n int) bool {
-	for n > 0 && len(p.staged) > 0 {
-		b := &p.staged[0]
-		for n > 0 && len(b.tasks) > 0 {
-			if e.fullLocked(p) {
-				e.readyLocked(p)
-				return false
-			}
-			t := b.tasks[0]
-			b.tasks[0] = nil
-			b.tasks = b.tasks[1:]
-			p.stagedN--
-			p.stagedB -= int64(t.size)
-			e.staged--
-			s, ok := p.q.Admit(t.Offset, t.lane)
-			if !ok {
-				panic(fmt.Sprintf("engine: %s/%d: record at offset %d read behind %d", p.Topic, p.Partition, t.Offset, p.q.Horizon()))
-			}
-			t.slot = s
-			if int(s) < len(p.tasks) {
-				p.tasks[s] = t
-			} else {
-				p.tasks = append(p.tasks, t)
-			}
-			if p.epoch != t.LeaderEpoch {
-				p.epoch = t.LeaderEpoch
-				p.epochs = append(p.epochs, epochChange{t.Offset, t.LeaderEpoch})
-			}
-			e.unfinished++
-			n--
-		}
-		if len(b.tasks) > 0 {
-			break
-		}
-		p.q.Advance(b.end)
-		if b.epoch > p.epoch {
-			p.epoch = b.epoch
-			p.epochs = append(p.epochs, epochChange{b.end - 1, b.epoch})
-		}
-		p.staged[0] = batch{}
-		p.staged = p.staged[1:]
-		if len(p.staged) == 0 {
-			p.staged = nil
-		}
+// admitLocked moves up to n staged records of p into its queue, as far as its
+// share of the limits goes.
+func (e *Engine) admitLocked(p *Part, n int) {
+	for n > 0 && p.stagedN > 0 && !e.fullLocked(p) {
+		e.enterLocked(p, p.unstageLocked(e), p.q.Admit)
+		p.passLocked()
+		n--
 	}
-	e.readyLocked(p)
-	return true
+}
+
+// unstageLocked takes the first staged record of p.
+func (p *Part) unstageLocked(e *Engine) *task {
+	b := &p.staged[0]
+	t := &b.tasks[0]
+	b.tasks = b.tasks[1:]
+	p.stagedN--
+	p.stagedB -= int64(t.size)
+	e.staged--
+	if len(b.tasks) == 0 {
+		p.dropBatchLocked()
+	}
+	t.part, t.Fence = p, p.Fence
+	return t
+}
+
+// unstageBatchLocked takes the first staged batch of p, whole.
+func (p *Part) unstageBatchLocked(e *Engine) (tasks []task, bytes int64) {
+	tasks = p.staged[0].tasks
+	p.dropBatchLocked()
+	for i := range tasks {
+		t := &tasks[i]
+		t.part, t.Fence = p, p.Fence
+		bytes += int64(t.size)
+	}
+	p.stagedN -= len(tasks)
+	p.stagedB -= bytes
+	e.staged -= len(tasks)
+	return tasks, bytes
+}
+
+func (p *Part) dropBatchLocked() {
+	p.passed = p.staged[0].end
+	p.staged[0] = batch{}
+	if p.staged = p.staged[1:]; len(p.staged) == 0 {
+		p.staged = nil
+	}
+}
+
+// restageLocked puts records back in front of what is staged.
+func (p *Part) restageLocked(e *Engine, tasks []task, end int64) {
+	b := batch{tasks: tasks, end: end}
+	for i := range tasks {
+		b.bytes += int64(tasks[i].size)
+	}
+	p.staged = append([]batch{b}, p.staged...)
+	p.stagedN += len(tasks)
+	p.stagedB += b.bytes
+	e.staged += len(tasks)
+}
+
+// enterLocked puts a record into the queue.
+func (e *Engine) enterLocked(p *Part, t *task, admit func(int64, queue.Lane) (queue.Slot, bool)) {
+	if e.cfg.LaneInside {
+		e.laneOf(t)
+	}
+	s, ok := admit(t.Offset, t.lane)
+	if !ok {
+		panic(fmt.Sprintf("engine: %s/%d: record at offset %d read behind %d", p.Topic, p.Partition, t.Offset, p.q.Horizon()))
+	}
+	t.slot = s
+	if int(s) < len(p.tasks) {
+		p.tasks[s] = t
+	} else {
+		p.tasks = append(p.tasks, t)
+	}
+	p.epochLocked(t.Offset, t.LeaderEpoch)
+	e.unfinished++
+}
+
+// passLocked lets the frontier step over what was read behind the last record
+// and is none: transaction markers, aborted records.
+func (p *Part) passLocked() {
+	if p.passed > 0 && p.run == nil {
+		p.q.Advance(p.passed)
+		p.passed = 0
+	}
+}
+
+func (p *Part) epochLocked(from int64, epoch int32) {
+	if epoch > p.epoch {
+		p.epoch = epoch
+		p.epochs = append(p.epochs, epochChange{from, epoch})
+	}
+}
+
+// admissibleLocked says whether staged records of p could be started now.
+func (e *Engine) admissibleLocked(p *Part) bool {
+	return p.stagedN > 0 && p.run == nil && !e.fullLocked(p)
 }
 
 // readyLocked puts p among the partitions that take turns, if it has work.
 func (e *Engine) readyLocked(p *Part) {
-	if !p.inReady && p.open && !p.paused && p.q != nil && p.q.Ready() > 0 {
+	if !p.inReady && p.open && !p.paused && p.q != nil && (p.q.Ready() > 0 || e.admissibleLocked(p)) && !p.halted.Load() {
 		p.inReady = true
 		e.ready.push(p)
 	}
+}
+
+// markersLocked is told that nothing but markers was read up to end.
+func (p *Part) markersLocked(end int64) {
+	if n := len(p.staged); n > 0 {
+		p.staged[n-1].end = end
+		return
+	}
+	p.passed = end
+	p.passLocked()
 }
 
 // closePartLocked ends an ownership: its records are forgotten, its handlers
@@ -316,6 +388,9 @@ func (e *Engine) closePartLocked(p *Part, cause error, fx *effects) {
 	if !p.open {
 		return
 	}
+	if p.run != nil {
+		e.breakRunLocked(p.run)
+	}
 	p.open = false
 	p.halted.Store(true)
 	p.cancel(cause)
@@ -323,6 +398,10 @@ func (e *Engine) closePartLocked(p *Part, cause error, fx *effects) {
 		delete(e.parts, p.TopicPartition)
 	}
 	delete(e.waiting, p)
+	if p.held {
+		p.held = false
+		e.intake.heldN--
+	}
 	e.bytes -= p.bytes
 	e.staged -= p.stagedN
 	if p.q != nil {

@@ -103,7 +103,7 @@ func (e *Engine) closedLocked() error {
 // handOutLocked gives ready records to waiting receivers.
 func (e *Engine) handOutLocked(fx *effects) {
 	for len(e.pull.waiting) > 0 && !e.stopping && e.counters.Out < int64(e.cfg.Concurrency) {
-		t := e.nextLocked()
+		t := e.nextLocked(nil)
 		if t == nil {
 			return
 		}

@@ -27,7 +27,7 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 	}
 	if out.Verb == Accept {
 		e.counters.Accepted++
-		e.budget.refill()
+		e.budget.refill(1)
 		e.finishLocked(t)
 		return true
 	}
@@ -85,10 +85,12 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 // failed notes a failure on an attempt that has just ended. Its handler has
 // returned, so nobody else looks at the fields.
 func (t *task) failed(err error) {
-	if t.FirstFailure.IsZero() {
-		t.FirstFailure = time.Now()
+	f := &Failure{First: time.Now(), Err: err}
+	f.Last = f.First
+	if t.Failure != nil {
+		f.First = t.Failure.First
 	}
-	t.LastError = err
+	t.Failure = f
 }
 
 func (e *Engine) retryLocked(t *task, out Outcome, fx *effects) {
@@ -129,11 +131,7 @@ func (e *Engine) finishLocked(t *task) {
 	e.bytes -= int64(t.size)
 	e.unfinished--
 	e.releaseLocked(p)
-	if p.stagedN > 0 {
-		e.admitLocked(p, 64)
-	} else {
-		e.readyLocked(p)
-	}
+	e.readyLocked(p)
 	e.intake.roomLocked(e, p)
 }
 
@@ -154,8 +152,7 @@ func (e *Engine) discardOrWriteLocked(t *task, reason deadletter.Reason, err err
 	}
 	p.letters[t] = struct{}{}
 	t.state().letter = &Letter{
-		Record: t.Delivery.Record, Reason: reason, Err: err, Deliveries: t.DeliveryCount,
-		FirstFailure: t.FirstFailure, LastFailure: time.Now(),
+		Record: t.Delivery.Record, Fence: t.Fence, Reason: reason, Deliveries: t.DeliveryCount, Failure: *t.Failure,
 	}
 	e.writeLocked(t, fx)
 }

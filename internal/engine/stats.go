@@ -191,9 +191,11 @@ func (p *Part) blockedStatsLocked() []Blocked {
 			return true
 		}
 		t := p.tasks[i.Slot]
-		found = append(found, Blocked{
-			Key: t.Key, Offset: i.Offset, State: i.State.String(), Attempts: i.Attempts, Since: t.FirstFailure, Err: t.LastError,
-		})
+		b := Blocked{Key: t.Key, Offset: i.Offset, State: i.State.String(), Attempts: i.Attempts}
+		if t.Failure != nil {
+			b.Since, b.Err = t.Failure.First, t.Failure.Err
+		}
+		found = append(found, b)
 		slots = append(slots, i.Slot)
 		return true
 	})

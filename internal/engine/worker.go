@@ -19,13 +19,15 @@ import (
 // handlers took lately, and as few workers as there are processors are woken
 // for them. Should a handler then take long after all, the records its worker
 // has not begun would wait behind it; the patrol, which looks every
-// millisecond while there are such records, takes them back and wakes more
-// workers:
+// millisecond while there are such records, takes them back and lets one more
+// worker work:
 //
 //	worker 1: takes records a, b, c; calls the handler for a, which blocks
-//	patrol:   worker 1 is where it was a millisecond ago: takes b and c back,
-//	          and from now on counts handlers as slow
+//	patrol:   worker 1 is where it was a millisecond ago: takes b and c back
 //	worker 2: is woken, takes b
+//
+// When such handlers return they count as slow, and workers come for one
+// record at a time again.
 //
 // A record is claimed by one atomic addition, so that either the worker or
 // the patrol has it.
@@ -34,6 +36,7 @@ type workers struct {
 	idle    []*worker
 	all     map[*worker]struct{}
 	waking  int // woken and not yet come for work
+	stalled int // found by the patrol where they were before
 	average time.Duration
 	patrol  *time.Timer
 	armed   bool
@@ -55,28 +58,42 @@ type worker struct {
 	next atomic.Int32 // the index in batch of the record to be claimed next
 	size atomic.Int32 // of batch, as the patrol sees it
 
-	took time.Duration // the mean time of the last batch's handlers; 0: none ran
+	took  time.Duration // the mean time of the last batch's handlers; 0: none ran
+	inRun bool          // the batch was begun as a run
 
 	// Guarded by the engine's lock.
 	rounds  uint64  // batches begun, so that the patrol knows one from the next
+	stalled bool    // the patrol found it where it was before
 	taken   int32   // the patrol took the batch's records from this index on; 0: it did not
 	seen    uint64  // what the patrol saw last
 	current watched // what the watchdog saw last
+
+	run      *Part  // whose records it works through in a run; nil once that is broken
+	tasks    []task // of the run
+	runBytes int64
 }
 
 // whereLocked tells where a worker is: a number that changes with every
 // record, and the task whose handler it runs, nil if none.
 func (w *worker) whereLocked() (at uint64, running *task) {
 	next, size := w.next.Load(), w.size.Load()
-	at = w.rounds<<8 | uint64(uint8(next))
+	at = w.rounds<<16 | uint64(uint16(next))
 	switch {
 	case size == 0 || next == 0:
 	case w.taken > 0 && next == size+1:
-		running = w.batch[w.taken-1]
+		running = w.at(int(w.taken) - 1)
 	case next <= size:
-		running = w.batch[next-1]
+		running = w.at(int(next) - 1)
 	}
 	return at, running
+}
+
+// at is the task with index i of the worker's batch or run.
+func (w *worker) at(i int) *task {
+	if w.inRun {
+		return &w.tasks[i]
+	}
+	return w.batch[i]
 }
 
 type result struct {
@@ -102,7 +119,7 @@ func (w *workers) quantum() int {
 // limit is how many workers should be at work.
 func (w *workers) limit() int {
 	if w.quantum() > 1 {
-		return min(w.e.cfg.Concurrency, runtime.GOMAXPROCS(0))
+		return min(w.e.cfg.Concurrency, runtime.GOMAXPROCS(0)+w.stalled)
 	}
 	return w.e.cfg.Concurrency
 }
@@ -126,7 +143,11 @@ func (e *Engine) wakeLocked(fx *effects) {
 	}
 	ready := 0
 	for i := range e.ready.n {
-		ready += e.ready.parts[(e.ready.first+i)%len(e.ready.parts)].q.Ready()
+		p := e.ready.parts[(e.ready.first+i)%len(e.ready.parts)]
+		ready += p.q.Ready()
+		if e.admissibleLocked(p) {
+			ready += p.stagedN
+		}
 		if ready >= q*e.cfg.Concurrency {
 			break
 		}
@@ -148,7 +169,7 @@ func (e *Engine) wakeLocked(fx *effects) {
 		}
 		next := &worker{e: e, wake: make(chan struct{}, 1)}
 		w.all[next] = struct{}{}
-		go next.run()
+		go next.loop()
 	}
 }
 
@@ -156,7 +177,7 @@ func (e *Engine) wakeLocked(fx *effects) {
 // More than that end: a burst leaves no goroutines behind.
 func (w *workers) keepIdle() int { return min(w.e.cfg.Concurrency, 4*runtime.GOMAXPROCS(0)) }
 
-func (w *worker) run() {
+func (w *worker) loop() {
 	defer func() {
 		// Only runtime.Goexit inside a handler gets here with work left; see
 		// call. The goroutine is lost, its records are not.
@@ -169,6 +190,7 @@ func (w *worker) run() {
 	for {
 		e := w.e
 		e.mu.Lock()
+		w.backLocked()
 		for i := range w.results {
 			e.settleLocked(w.results[i].t, w.results[i].out, &fx)
 		}
@@ -217,13 +239,27 @@ func (w *worker) run() {
 	}
 }
 
+// backLocked is called when w comes back with its results.
+func (w *worker) backLocked() {
+	if w.stalled {
+		w.stalled = false
+		w.e.workers.stalled--
+	}
+	if w.inRun {
+		w.e.comeBackLocked(w)
+	}
+}
+
 // takeLocked fills w's batch.
 func (e *Engine) takeLocked(w *worker) int {
 	w.batch = w.batch[:0]
 	if !e.stopping {
 		quantum := e.workers.quantum()
 		for len(w.batch) < quantum {
-			t := e.nextLocked()
+			t := e.nextLocked(w)
+			if w.inRun {
+				break
+			}
 			if t == nil {
 				break
 			}
@@ -231,6 +267,9 @@ func (e *Engine) takeLocked(w *worker) int {
 		}
 	}
 	n := len(w.batch)
+	if w.inRun {
+		n = len(w.tasks)
+	}
 	// The order matters to the patrol, which takes from next up to size.
 	w.size.Store(0)
 	w.next.Store(0)
@@ -243,8 +282,9 @@ func (e *Engine) takeLocked(w *worker) int {
 	return n
 }
 
-// nextLocked takes the next ready record, partitions in turn.
-func (e *Engine) nextLocked() *task {
+// nextLocked takes the next ready record, partitions in turn. For a worker
+// that has nothing yet it may start a run instead.
+func (e *Engine) nextLocked(w *worker) *task {
 	for {
 		p := e.ready.pop()
 		if p == nil {
@@ -253,6 +293,16 @@ func (e *Engine) nextLocked() *task {
 		p.inReady = false
 		if !p.open || p.paused {
 			continue
+		}
+		if w != nil && len(w.batch) == 0 && e.startRunLocked(p, w) {
+			return nil
+		}
+		if p.q.Ready() == 0 && p.run == nil {
+			if e.runSoonLocked(p) {
+				e.workers.armLocked()
+				continue
+			}
+			e.admitLocked(p, admitStep)
 		}
 		s, ok := p.q.Take()
 		if !ok {
@@ -275,10 +325,21 @@ func (e *Engine) nextLocked() *task {
 func (w *worker) work() {
 	start := time.Now()
 	ran := 0
+	if w.inRun {
+		ran = w.workRun()
+	} else {
+		ran = w.workBatch()
+	}
+	if ran > 0 {
+		w.took = max(time.Since(start)/time.Duration(ran), 1)
+	}
+}
+
+func (w *worker) workBatch() (ran int) {
 	for {
 		i := int(w.next.Add(1)) - 1
 		if i >= len(w.batch) {
-			break
+			return ran
 		}
 		t := w.batch[i]
 		if t.part.halted.Load() || w.e.forceHalt.Load() {
@@ -288,8 +349,27 @@ func (w *worker) work() {
 		w.results = append(w.results, result{t, w.call(t)})
 		ran++
 	}
-	if ran > 0 {
-		w.took = max(time.Since(start)/time.Duration(ran), 1)
+}
+
+// workRun stops at the first record that is not accepted; that one's outcome
+// is the only result.
+func (w *worker) workRun() (ran int) {
+	halted := &w.tasks[0].part.halted
+	for {
+		i := int(w.next.Add(1)) - 1
+		if i >= len(w.tasks) {
+			return ran
+		}
+		t := &w.tasks[i]
+		if halted.Load() || w.e.forceHalt.Load() {
+			w.results = append(w.results, result{t, Outcome{Verb: notRun}})
+			return ran
+		}
+		ran++
+		if out := w.call(t); out.Verb != Accept {
+			w.results = append(w.results, result{t, out})
+			return ran
+		}
 	}
 }
 
@@ -376,8 +456,12 @@ func (w *worker) exited() {
 	e := w.e
 	var fx effects
 	e.mu.Lock()
-	for i := int(w.next.Add(batchLimit)) - batchLimit; i < len(w.batch); i++ {
-		w.results = append(w.results, result{w.batch[i], Outcome{Verb: notRun}})
+	inRun := w.inRun
+	w.backLocked()
+	if !inRun {
+		for i := int(w.next.Add(batchLimit)) - batchLimit; i < len(w.batch); i++ {
+			w.results = append(w.results, result{w.batch[i], Outcome{Verb: notRun}})
+		}
 	}
 	for _, r := range w.results {
 		e.settleLocked(r.t, r.out, &fx)
@@ -409,7 +493,7 @@ func (w *workers) walk() {
 	again := false
 	for x := range w.all {
 		at, running := x.whereLocked()
-		if running == nil || x.taken > 0 || x.size.Load() == 1 {
+		if running == nil || x.stalled {
 			continue
 		}
 		if at != x.seen {
@@ -418,7 +502,18 @@ func (w *workers) walk() {
 			continue
 		}
 		// It is where it was: its handler takes long.
-		w.average = max(w.average, time.Millisecond)
+		if !x.stalled {
+			x.stalled = true
+			w.stalled++
+			e.readyLocked(running.part)
+		}
+		if x.size.Load() == 1 {
+			continue
+		}
+		if x.run != nil {
+			e.breakRunLocked(x)
+			continue
+		}
 		size := x.size.Load()
 		i := x.next.Swap(size + 1)
 		if i > size {
@@ -426,8 +521,8 @@ func (w *workers) walk() {
 			continue
 		}
 		x.taken = max(i, 1)
-		for ; i < size; i++ {
-			e.settleLocked(x.batch[i], Outcome{Verb: notRun}, &fx)
+		for j := size - 1; j >= i; j-- {
+			e.settleLocked(x.batch[j], Outcome{Verb: notRun}, &fx)
 		}
 	}
 	e.wakeLocked(&fx)

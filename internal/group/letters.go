@@ -31,12 +31,12 @@ func (d *Driver) Writer() *Writer { return &Writer{d: d, topic: d.cfg.DeadLetter
 // Write implements engine.LetterWriter.
 func (w *Writer) Write(ctx context.Context, letter engine.Letter, done func(error)) {
 	text := ""
-	if letter.Err != nil {
-		text = letter.Err.Error()
+	if letter.Failure.Err != nil {
+		text = letter.Failure.Err.Error()
 	}
 	record := deadletter.Record(w.topic, letter.Record, deadletter.Info{
 		Group: w.d.cfg.Group, Reason: letter.Reason, Error: text, DeliveryCount: letter.Deliveries,
-		FirstFailure: letter.FirstFailure, LastFailure: letter.LastFailure,
+		FirstFailure: letter.Failure.First, LastFailure: letter.Failure.Last,
 	})
 	w.produce(ctx, w.d.client.Load(), record, func(err error) {
 		if !errors.Is(err, kerr.MessageTooLarge) {

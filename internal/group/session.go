@@ -205,12 +205,10 @@ func (s *session) pollOnce(ctx context.Context) bool {
 		s.client.PauseFetchPartitions(byTopic(r.Hold))
 	}
 	if r.Max == 0 {
-		e.Read(0, 0)
+		e.Read()
 		return false
 	}
 	fetches := s.client.PollRecords(ctx, r.Max)
-	var n int
-	var size int64
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if p.Err != nil {
 			s.fetchFailed(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Err)
@@ -222,13 +220,9 @@ func (s *session) pollOnce(ctx context.Context) bool {
 		if s.d.cfg.ReadCommitted && p.LastStableOffset >= 0 {
 			end = p.LastStableOffset
 		}
-		n += len(p.Records)
-		for _, r := range p.Records {
-			size += int64(len(r.Key) + len(r.Value))
-		}
 		e.Offer(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Records, end)
 	})
-	e.Read(n, size)
+	e.Read()
 	return true
 }
 

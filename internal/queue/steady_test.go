@@ -334,3 +334,29 @@ func TestEachStops(t *testing.T) {
 		t.Errorf("Each went on for %d records", n)
 	}
 }
+
+// Shrink gives back what a crowd has taken, all of it.
+func TestShrinkGivesBack(t *testing.T) {
+	t.Parallel()
+	p := New(0)
+	empty := footprint(p)
+	for i := range 50_000 {
+		p.Admit(p.Horizon()+700, laneOf(i))
+	}
+	for s, ok := p.Take(); ok; s, ok = p.Take() {
+		p.Snooze(s, 1)
+	}
+	p.Tick(1)
+	for s, ok := p.Take(); ok; s, ok = p.Take() {
+		p.Finish(s)
+	}
+	if !p.Shrink() {
+		t.Fatal("Shrink is false")
+	}
+	if got := footprint(p); got != empty {
+		t.Errorf("%d bytes after Shrink, %d when new", got, empty)
+	}
+	if err := new(checker).check(p); err != nil {
+		t.Error(err)
+	}
+}
