@@ -16,9 +16,8 @@ import (
 type Consumer struct {
 	cfg Config
 
-	hard   context.Context // ends when a stop is cut short
-	abort  context.CancelFunc
-	finish context.CancelFunc // of the running consumer's context
+	hard  context.Context // ends when a stop is cut short
+	abort context.CancelFunc
 
 	mu     sync.Mutex
 	state  state

@@ -65,7 +65,7 @@ func (d *Driver) join() (*session, error) {
 		opts = append(opts, kgo.ConsumeRegex())
 	}
 	if cfg.ReadCommitted {
-		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets())
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	if cfg.NextGen {
 		opts = append(opts, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
