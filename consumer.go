@@ -84,8 +84,8 @@ func (c *Consumer) Run(ctx context.Context, h Handler) error {
 	if err != nil {
 		return err
 	}
-	if err := c.start(stateRunning, func(ctx context.Context, d *engine.Delivery) engine.Outcome {
-		return outcomeOf(h.Handle(ctx, (*Record)(d)))
+	if err := c.start(stateRunning, func(ctx context.Context, d *engine.Delivery) error {
+		return h.Handle(ctx, (*Record)(d))
 	}); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (c *Consumer) Run(ctx context.Context, h Handler) error {
 }
 
 // start makes the engine and its driver.
-func (c *Consumer) start(as state, handle func(context.Context, *engine.Delivery) engine.Outcome) error {
+func (c *Consumer) start(as state, handle func(context.Context, *engine.Delivery) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.state {
@@ -272,10 +272,10 @@ const (
 	leaveTimeout  = 5 * time.Second
 )
 
-func (c *Consumer) engineConfig(handle func(context.Context, *engine.Delivery) engine.Outcome, d *group.Driver) engine.Config {
+func (c *Consumer) engineConfig(handle func(context.Context, *engine.Delivery) error, d *group.Driver) engine.Config {
 	cfg := &c.cfg
 	out := engine.Config{
-		Handle: handle, Lane: cfg.Order.lanes(), LaneInside: cfg.Order.kind != orderByKeyFunc,
+		Handle: handle, Outcome: outcomeOf, Lane: cfg.Order.lanes(), LaneInside: cfg.Order.kind != orderByKeyFunc,
 		Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxBufferedBytes,
 		HandlerTimeout: cfg.HandlerTimeout, StuckAfter: cfg.StuckAfter,
 		Backoff: func(d *engine.Delivery, err error) time.Duration {

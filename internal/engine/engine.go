@@ -92,7 +92,8 @@ type Outcome struct {
 
 // Config is what an Engine runs by. All of it is checked by package fronta.
 type Config struct {
-	Handle func(context.Context, *Delivery) Outcome // nil: records are pulled by Receive
+	Handle  func(context.Context, *Delivery) error // nil: records are pulled by Receive
+	Outcome func(error) Outcome                    // what an error that Handle returned asks for
 	Lane   func(*kgo.Record) (queue.Lane, error)    // an error is a failed attempt of the record
 
 	// LaneInside says that Lane is quick and none of the user's code, so that

@@ -152,15 +152,17 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	if len(records) == 0 {
 		return
 	}
-	batches, n, bytes := e.prepare(records)
+	e.mu.Lock()
+	p := e.parts[tp]
+	e.mu.Unlock()
+	batches, n, bytes := e.prepare(p, records)
 	last := records[len(records)-1].Offset + 1
 	var fx effects
 	e.mu.Lock()
 	if n > 0 {
 		e.intake.sizeLocked(bytes / int64(n))
 	}
-	p := e.parts[tp]
-	if p == nil || e.stopping {
+	if p == nil || !p.open || e.stopping {
 		e.counters.Dropped += int64(n)
 		e.mu.Unlock()
 		return
@@ -183,6 +185,11 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 		p.paused = old.paused
 		if p.held = held; held {
 			e.intake.heldN++
+		}
+		for i := range batches {
+			for j := range batches[i].tasks {
+				batches[i].tasks[j].part = p
+			}
 		}
 	}
 	p.reading = last
@@ -209,7 +216,10 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 const admitStep = 64
 
 // prepare does outside the lock what can be done there.
-func (e *Engine) prepare(records []*kgo.Record) (batches []batch, n int, bytes int64) {
+func (e *Engine) prepare(p *Part, records []*kgo.Record) (batches []batch, n int, bytes int64) {
+	if p == nil {
+		return nil, len(records), 0
+	}
 	batches = make([]batch, 0, len(records)/batchTasks+1)
 	for len(records) > 0 {
 		b := batch{tasks: make([]task, 0, min(batchTasks, len(records)))}
@@ -220,7 +230,7 @@ func (e *Engine) prepare(records []*kgo.Record) (batches []batch, n int, bytes i
 			if r.Attrs.IsControl() {
 				continue
 			}
-			b.tasks = append(b.tasks, task{Delivery: Delivery{Record: r, DeliveryCount: 1}, size: sizeOf(r)})
+			b.tasks = append(b.tasks, task{Delivery: Delivery{Record: r, DeliveryCount: 1, Fence: p.Fence}, part: p, size: sizeOf(r)})
 			t := &b.tasks[len(b.tasks)-1]
 			b.bytes += int64(t.size)
 			if !e.cfg.LaneInside {
@@ -279,25 +289,20 @@ func (p *Part) unstageLocked(e *Engine) *task {
 	b := &p.staged[0]
 	t := &b.tasks[0]
 	b.tasks = b.tasks[1:]
+	b.bytes -= int64(t.size)
 	p.stagedN--
 	p.stagedB -= int64(t.size)
 	e.staged--
 	if len(b.tasks) == 0 {
 		p.dropBatchLocked()
 	}
-	t.part, t.Fence = p, p.Fence
 	return t
 }
 
 // unstageBatchLocked takes the first staged batch of p, whole.
 func (p *Part) unstageBatchLocked(e *Engine) (tasks []task, bytes int64) {
-	tasks = p.staged[0].tasks
+	tasks, bytes = p.staged[0].tasks, p.staged[0].bytes
 	p.dropBatchLocked()
-	for i := range tasks {
-		t := &tasks[i]
-		t.part, t.Fence = p, p.Fence
-		bytes += int64(t.size)
-	}
 	p.stagedN -= len(tasks)
 	p.stagedB -= bytes
 	e.staged -= len(tasks)

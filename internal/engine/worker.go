@@ -354,20 +354,39 @@ func (w *worker) workBatch() (ran int) {
 // workRun stops at the first record that is not accepted; that one's outcome
 // is the only result.
 func (w *worker) workRun() (ran int) {
-	halted := &w.tasks[0].part.halted
+	e := w.e
+	p := w.tasks[0].part
+	var t *task
+	returned := true
+	// One recover for the whole run: whatever panics ends it.
+	defer func() {
+		if !returned {
+			w.results = append(w.results, result{t, e.withDelay(t, panicked(recover()))})
+		}
+	}()
 	for {
 		i := int(w.next.Add(1)) - 1
 		if i >= len(w.tasks) {
 			return ran
 		}
-		t := &w.tasks[i]
-		if halted.Load() || w.e.forceHalt.Load() {
+		t = &w.tasks[i]
+		if p.halted.Load() || e.forceHalt.Load() {
 			w.results = append(w.results, result{t, Outcome{Verb: notRun}})
 			return ran
 		}
 		ran++
-		if out := w.call(t); out.Verb != Accept {
-			w.results = append(w.results, result{t, out})
+		if e.cfg.HandlerTimeout > 0 {
+			if out := w.call(t); out.Verb != Accept {
+				w.results = append(w.results, result{t, out})
+				return ran
+			}
+			continue
+		}
+		returned = false
+		err := e.cfg.Handle(p.ctx, &t.Delivery)
+		returned = true
+		if err != nil {
+			w.results = append(w.results, result{t, e.withDelay(t, e.cfg.Outcome(err))})
 			return ran
 		}
 	}
@@ -430,25 +449,34 @@ func (p *PanicError) Unwrap() error {
 	return err
 }
 
+// panicked is the outcome of an attempt whose handler did not return. v is what
+// it panicked with; nil stands for runtime.Goexit, after which the goroutine
+// unwinds to its end whatever is done, and exited puts right what it leaves.
+func panicked(v any) Outcome {
+	if v == nil {
+		v = "runtime.Goexit called"
+	}
+	return Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: v, Stack: debug.Stack()}}
+}
+
 func (e *Engine) protect(w *worker, t *task, ctx context.Context) (out Outcome) {
-	done := false
+	returned := false
 	defer func() {
-		if done {
+		if returned {
 			return
 		}
 		v := recover()
-		if v == nil && w != nil {
-			// runtime.Goexit: this goroutine unwinds to its end, so that what
-			// the attempt came to is put down here for exited to find.
-			out = Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: "runtime.Goexit called", Stack: debug.Stack()}}
+		out = panicked(v)
+		if v == nil {
 			w.results = append(w.results, result{t, e.withDelay(t, out)})
-			return
 		}
-		out = Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: v, Stack: debug.Stack()}}
 	}()
-	out = e.cfg.Handle(ctx, &t.Delivery)
-	done = true
-	return out
+	err := e.cfg.Handle(ctx, &t.Delivery)
+	returned = true
+	if err == nil {
+		return Outcome{}
+	}
+	return e.cfg.Outcome(err)
 }
 
 // exited settles what a worker leaves behind whose goroutine a handler ended.
