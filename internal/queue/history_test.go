@@ -95,6 +95,7 @@ type act struct {
 var acts = []act{
 	{"admit", 30, (*history).admit},
 	{"admit below", 1, (*history).admitBelow},
+	{"admit running", 4, (*history).admitRunning},
 	{"advance", 2, (*history).advance},
 	{"take", 28, (*history).take},
 	{"finish", 20, (*history).finish},
@@ -127,10 +128,14 @@ func (h *history) check() error {
 
 func (h *history) admitAt(offset int64, l Lane) error {
 	s, ok := h.p.Admit(offset, l)
-	r := h.twin.admit(offset, l)
-	h.log("admit %d lane %x: slot %d, %v", offset, l, s, ok)
+	return h.admitted("admit", h.twin.admit(offset, l), offset, l, s, ok)
+}
+
+// admitted compares the answer to an admission with the twin's, r.
+func (h *history) admitted(how string, r *twinRecord, offset int64, l Lane, s Slot, ok bool) error {
+	h.log("%s %d lane %x: slot %d, %v", how, offset, l, s, ok)
 	if ok != (r != nil) {
-		return fmt.Errorf("Admit(%d) is %v, the twin says %v", offset, ok, r != nil)
+		return fmt.Errorf("offset %d: %v, the twin says %v", offset, ok, r != nil)
 	}
 	if !ok {
 		return nil
@@ -150,6 +155,14 @@ func (h *history) admit(pick choose) error {
 
 func (h *history) admitBelow(pick choose) error {
 	return h.admitAt(h.twin.horizon-1-int64(pick(3)), h.lanes[pick(len(h.lanes))])
+}
+
+// admitRunning is refused most of the time, since nothing may be unfinished.
+func (h *history) admitRunning(pick choose) error {
+	offset := h.twin.horizon + int64(pick(4)) - 1
+	l := h.lanes[pick(len(h.lanes))]
+	s, ok := h.p.AdmitRunning(offset, l)
+	return h.admitted("admit running", h.twin.admitRunning(offset, l), offset, l, s, ok)
 }
 
 func (h *history) advance(pick choose) error {

@@ -22,6 +22,7 @@ import (
 //
 //	new start=100         a new partition
 //	admit 100:a 101:-     slot and state of each
+//	admit-running 100:a   slot and state
 //	flood n=2000 lane=-   admits as many from the horizon on
 //	flush                 takes and finishes until nothing is ready
 //	take [n=2]            the offsets handed out
@@ -95,14 +96,18 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		s.p = New(number("start", 0))
 		return ""
-	case "admit":
+	case "admit", "admit-running":
+		admit := p.Admit
+		if d.Cmd == "admit-running" {
+			admit = p.AdmitRunning
+		}
 		for _, arg := range d.CmdArgs {
 			at, lane, _ := strings.Cut(arg.Key, ":")
 			offset, err := strconv.ParseInt(at, 10, 64)
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			slot, ok := p.Admit(offset, s.lane(lane))
+			slot, ok := admit(offset, s.lane(lane))
 			if !ok {
 				fmt.Fprintf(&out, "%d: refused\n", offset)
 				continue

@@ -62,6 +62,16 @@ func (w *twin) admit(offset int64, l Lane) *twinRecord {
 	return r
 }
 
+func (w *twin) admitRunning(offset int64, l Lane) *twinRecord {
+	if len(w.unfinished) > 0 || offset < w.horizon {
+		return nil
+	}
+	w.horizon = offset + 1
+	r := &twinRecord{slot: none, offset: offset, lane: l, state: Running}
+	w.unfinished = append(w.unfinished, r)
+	return r
+}
+
 func (w *twin) advance(offset int64) {
 	if offset > w.horizon {
 		w.horizon = offset
