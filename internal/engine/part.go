@@ -159,7 +159,7 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	last := records[len(records)-1].Offset + 1
 	var fx effects
 	e.mu.Lock()
-	if n > 0 {
+	if bytes > 0 {
 		e.intake.sizeLocked(bytes / int64(n))
 	}
 	if p == nil || !p.open || e.stopping {

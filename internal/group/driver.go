@@ -103,6 +103,7 @@ func (d *Driver) Run(ctx, hard context.Context) error {
 	for try := 0; ; try++ {
 		s, err := d.join()
 		if err != nil {
+			d.engine.Fail(err)
 			d.engine.Close()
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -83,8 +84,32 @@ func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
 		}
 	}
 	d.counts.fetchErrors.Add(1)
-	d.cfg.Log.Warn("fetch failed", "topic", tp.Topic, "partition", tp.Partition, "err", err)
+	if s.worthALine(tp, err) {
+		d.cfg.Log.Warn("fetch failed", "topic", tp.Topic, "partition", tp.Partition, "err", err)
+	}
 	if f := d.cfg.Events.FetchFailed; f != nil {
 		f(tp, err)
 	}
+}
+
+// worthALine says whether an error of a partition has not been logged within
+// the last minute: a condition that lasts is met again at every fetch.
+func (s *session) worthALine(tp engine.TopicPartition, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	last, ok := s.logged[tp]
+	if ok && last.text == err.Error() && now.Sub(last.at) < time.Minute {
+		return false
+	}
+	if s.logged == nil {
+		s.logged = make(map[engine.TopicPartition]logged)
+	}
+	s.logged[tp] = logged{err.Error(), now}
+	return true
+}
+
+type logged struct {
+	text string
+	at   time.Time
 }

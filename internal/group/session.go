@@ -25,6 +25,7 @@ type session struct {
 	interrupt context.CancelFunc // ends the poll under way
 	breaking  int                // polls have to end at once: somebody waits for them
 	joined    bool
+	logged    map[engine.TopicPartition]logged
 
 	void     chan struct{} // closed when the membership is void
 	voidOnce sync.Once

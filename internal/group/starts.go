@@ -37,9 +37,13 @@ func (c *partitionCounts) init() { c.m = make(map[string]int) }
 func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	d := s.d
 	for topic, partitions := range offsets {
-		first, known, err := d.firstPartitions(ctx, topic)
-		if err != nil {
-			d.cfg.Log.Warn("could not learn the topic's partitions", "topic", topic, "err", err)
+		var first int
+		var known bool
+		if d.cfg.StartLatest {
+			var err error
+			if first, known, err = d.firstPartitions(ctx, topic); err != nil {
+				return nil, fmt.Errorf("learn the partitions of topic %q, of which new ones start at their beginning: %w", topic, err)
+			}
 		}
 		for partition, offset := range partitions {
 			tp := engine.TopicPartition{Topic: topic, Partition: partition}
