@@ -15,6 +15,11 @@ import (
 // letterTimeout is how long one attempt to write a dead letter may take.
 const letterTimeout = 30 * time.Second
 
+// noDeliveryTimeout: the client measures that time from the record's timestamp,
+// which is the source record's, so that a dead letter of an old record would
+// have timed out before it was sent. The context of a write ends it instead.
+var noDeliveryTimeout = kgo.RecordDeliveryTimeout(0)
+
 // Writer writes dead letters to topic: acks=all, idempotent, in the
 // partition that the producer's partitioner has for the key.
 type Writer struct {
@@ -77,7 +82,7 @@ func (w *Writer) largeClient() (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.WithLogger(clientLog{w.d.cfg.Log})}, w.d.cfg.Client...)
 	opts = append(opts,
 		kgo.ConsumerGroup(""), kgo.ConsumeTopics(),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(letterTimeout))
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), noDeliveryTimeout)
 	opts = append(opts, kgo.ProducerBatchMaxBytes(64<<20), kgo.BrokerMaxWriteBytes(100<<20))
 	var err error
 	w.large, err = kgo.NewClient(opts...)

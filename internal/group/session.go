@@ -60,7 +60,8 @@ func (d *Driver) join() (*session, error) {
 		kgo.OnPartitionsLost(s.lost),
 		kgo.AdjustFetchOffsetsFn(s.starts),
 		kgo.WithHooks(&manageHook{s}),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(letterTimeout),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
+		noDeliveryTimeout,
 	)
 	if cfg.Regex {
 		opts = append(opts, kgo.ConsumeRegex())
