@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -411,6 +412,9 @@ func (c *Config) checkClient() error {
 	if v := probe.OptValues(kgo.TransactionalID); len(v) == 2 && v[1] == true {
 		return bad("Client", "has kgo.TransactionalID(%q): the consumer writes nothing but dead letters, outside of transactions; use a client of your own for transactions", v[0])
 	}
+	if err := c.checkOptions(probe); err != nil {
+		return err
+	}
 	if regex, _ := probe.OptValue(kgo.ConsumeRegex).(bool); regex != c.Regex && regex {
 		return bad("Client", "has kgo.ConsumeRegex, but Config.Regex is false: set Regex")
 	}
@@ -418,6 +422,40 @@ func (c *Config) checkClient() error {
 		return bad("Client", "has kgo.ServerSideBalancer, but Config.Protocol is ClassicProtocol: set Protocol to ConsumerProtocol")
 	}
 	c.rebalanceTimeout, _ = probe.OptValue(kgo.RebalanceTimeout).(time.Duration)
+	return nil
+}
+
+// checkOptions refuses options that fronta would override, or that would make
+// what it promises untrue. They are found by comparing with a client that has
+// none: an option that is given with its default value changes nothing.
+func (c *Config) checkOptions(probe *kgo.Client) error {
+	bare, err := kgo.NewClient()
+	if err != nil {
+		return bad("Client", "%v", err)
+	}
+	defer bare.Close()
+	for _, o := range []struct {
+		name   string
+		option any
+		way    string
+	}{
+		{"ConsumeStartOffset", kgo.ConsumeStartOffset, "remove it and set StartAt"},
+		{"ConsumeResetOffset", kgo.ConsumeResetOffset, "remove it and set OutOfRange"},
+		{"AdjustFetchOffsetsFn", kgo.AdjustFetchOffsetsFn, "the group's offsets are the consumer's progress; remove it"},
+		{"BlockRebalanceOnPoll", kgo.BlockRebalanceOnPoll, "rebalances would wait for ever; remove it"},
+		{"RequiredAcks", kgo.RequiredAcks, "dead letters are acknowledged by all in-sync replicas; remove it"},
+		{"DisableIdempotentWrite", kgo.DisableIdempotentWrite, "dead letters are written idempotently; remove it"},
+		{"ManualFlushing", kgo.ManualFlushing, "dead letters would never be sent; remove it"},
+		{"DefaultProduceTopicAlways", kgo.DefaultProduceTopicAlways, "dead letters would go to that topic; remove it"},
+	} {
+		if !reflect.DeepEqual(probe.OptValues(o.option), bare.OptValues(o.option)) {
+			return bad("Client", "has kgo.%s: %s", o.name, o.way)
+		}
+	}
+	level := kgo.FetchIsolationLevel
+	if c.Isolation == ReadUncommitted && !reflect.DeepEqual(probe.OptValues(level), bare.OptValues(level)) {
+		return bad("Client", "has kgo.FetchIsolationLevel, but Config.Isolation is ReadUncommitted: set Isolation to ReadCommitted")
+	}
 	return nil
 }
 
