@@ -76,10 +76,7 @@ func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		d.engine.Fail(fmt.Errorf("fronta: topic %q partition %d: the offset to read is not in the log any more, and Config.OutOfRange is ResetNone: set the group's offset, or choose where to go on: %w", tp.Topic, tp.Partition, err))
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		s.mu.Lock()
-		joined := s.joined
-		s.mu.Unlock()
-		if !joined {
+		if s.starting(tp.Topic) {
 			d.engine.Fail(fmt.Errorf("fronta: read topic %q: denied: grant READ on Topic %q: %w", tp.Topic, tp.Topic, err))
 		}
 	}
@@ -90,6 +87,15 @@ func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
 	if f := d.cfg.Events.FetchFailed; f != nil {
 		f(tp, err)
 	}
+}
+
+// starting says whether a denial to read the topic is one from the start: the
+// first membership is not older than StartTimeout, and nothing was read from
+// the topic. A later one may be a credential that is being renewed (H-140).
+func (s *session) starting(topic string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first && !s.read[topic] && (s.joinedAt.IsZero() || time.Since(s.joinedAt) < s.d.cfg.StartTimeout)
 }
 
 // worthALine says whether an error of a partition has not been logged within

@@ -10,6 +10,7 @@ import (
 	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // session is one membership of the group: a client of its own, from joining
@@ -25,6 +26,9 @@ type session struct {
 	interrupt context.CancelFunc // ends the poll under way
 	breaking  int                // polls have to end at once: somebody waits for them
 	joined    bool
+	joinedAt  time.Time
+	first     bool            // the driver's first membership
+	read      map[string]bool // topics of which records were read
 	logged    map[engine.TopicPartition]logged
 
 	void     chan struct{} // closed when the membership is void
@@ -37,6 +41,7 @@ type session struct {
 // join makes a client that joins the group.
 func (d *Driver) join() (*session, error) {
 	s := &session{d: d, began: time.Now(), void: make(chan struct{}), stopping: make(chan struct{})}
+	s.first, s.read = d.client.Load() == nil, make(map[string]bool)
 	cfg := &d.cfg
 	opts := []kgo.Opt{
 		kgo.WithLogger(clientLog{cfg.Log}),
@@ -152,14 +157,16 @@ func (s *session) stop(hard context.Context) error {
 const handlerGrace = 5 * time.Second
 
 // close leaves the group and closes the client, and waits for neither longer
-// than ctx.
+// than ctx; Run waits for a client that takes longer.
 func (s *session) close(ctx context.Context) {
 	if err := s.client.LeaveGroupContext(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
 		s.d.cfg.Log.Warn("could not leave the group; its other members wait for this one's session to time out",
 			"group", s.d.cfg.Group, "err", err)
 	}
 	closed := make(chan struct{})
+	s.d.closing.Add(1)
 	go func() {
+		defer s.d.closing.Done()
 		defer close(closed)
 		s.client.CloseAllowingRebalance()
 	}()
@@ -218,6 +225,11 @@ func (s *session) pollOnce(ctx context.Context) bool {
 		if len(p.Records) == 0 {
 			return
 		}
+		if s.first && !s.read[p.Topic] { // only this goroutine writes to read
+			s.mu.Lock()
+			s.read[p.Topic] = true
+			s.mu.Unlock()
+		}
 		end := p.HighWatermark
 		if s.d.cfg.ReadCommitted && p.LastStableOffset >= 0 {
 			end = p.LastStableOffset
@@ -265,7 +277,9 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 	d := s.d
 	_, generation := client.GroupMetadata()
 	s.mu.Lock()
-	s.joined = true
+	if !s.joined {
+		s.joined, s.joinedAt = true, time.Now()
+	}
 	s.mu.Unlock()
 	d.readyOnce.Do(func() { close(d.ready) })
 	if len(added) == 0 {
@@ -331,6 +345,15 @@ func (s *session) lose(tps []engine.TopicPartition, why error) {
 
 // manageHook hears of errors of the client's group management.
 type manageHook struct{ s *session }
+
+// OnBrokerWrite hears of requests. The client falls back to the classic
+// protocol by itself when the broker has no other, with a balancer that was
+// not meant for it; who asked for the newer one is to know instead (H-137).
+func (h *manageHook) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if d := h.s.d; d.cfg.NextGen && key == int16(kmsg.JoinGroup) {
+		d.engine.Fail(fatalGroupError(d.cfg, kerr.UnsupportedVersion, false))
+	}
+}
 
 func (h *manageHook) OnGroupManageError(err error) {
 	s := h.s
