@@ -18,6 +18,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks for an orderly end; from then on a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	env := &cli.Env{Stdout: os.Stdout, Stderr: os.Stderr}
+	env := &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	os.Exit(cli.Run(ctx, env, command.Root(env), os.Args[1:]))
 }

@@ -10,6 +10,7 @@ import (
 
 // Env is the world a command works in. Commands write to nothing else and never exit by themselves.
 type Env struct {
+	Stdin  io.Reader // read only by commands whose help says so; nil is empty
 	Stdout io.Writer // results and, in text mode, progress: through Out only
 	Stderr io.Writer // errors and warnings: through Log, or returned from the command
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fronta-mq/fronta/cmd/fronta/internal/cli"
+	"github.com/fronta-mq/fronta/cmd/fronta/internal/cluster"
 	"github.com/fronta-mq/fronta/fake"
 )
 
@@ -82,6 +83,7 @@ func newBrokerCommand(env *cli.Env) *cobra.Command {
 	var (
 		addr, data string
 		topics     = topicFlag{}
+		attached   bool
 	)
 	c := &cobra.Command{
 		Use:   "broker",
@@ -100,13 +102,32 @@ func newBrokerCommand(env *cli.Env) *cobra.Command {
 			if addr == "" {
 				return cli.Usagef("--addr is empty; it has the form host:port, such as 127.0.0.1:9092")
 			}
-			return runBroker(c.Context(), env, addr, data, topics)
+			ctx := c.Context()
+			if attached {
+				ctx = stdinContext(env)
+			}
+			return runBroker(ctx, env, addr, data, topics)
 		},
 	}
 	c.Flags().StringVar(&addr, "addr", "127.0.0.1:9092", "`host:port` to listen on; port 0 takes a free one")
 	c.Flags().StringVar(&data, "data", "", "`directory` that keeps topics, records and offsets; made if missing")
 	c.Flags().Var(&topics, "topic", "topic to make if it is missing; may be repeated")
+	c.Flags().BoolVar(&attached, cluster.UntilStdinEnds, false, "run until the standard input ends, whatever signals come")
+	_ = c.Flags().MarkHidden(cluster.UntilStdinEnds)
 	return c
+}
+
+// stdinContext ends with the standard input. It does not end with an interrupt, which a terminal sends to the process that
+// started this one as well: that one needs the broker for its own orderly end.
+func stdinContext(env *cli.Env) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		if env.Stdin != nil {
+			_, _ = io.Copy(io.Discard, env.Stdin)
+		}
+	}()
+	return ctx
 }
 
 func runBroker(ctx context.Context, env *cli.Env, addr, data string, topics topicFlag) error {
