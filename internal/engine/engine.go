@@ -94,7 +94,7 @@ type Outcome struct {
 type Config struct {
 	Handle  func(context.Context, *Delivery) error // nil: records are pulled by Receive
 	Outcome func(error) Outcome                    // what an error that Handle returned asks for
-	Lane   func(*kgo.Record) (queue.Lane, error)    // an error is a failed attempt of the record
+	Lane    func(*kgo.Record) (queue.Lane, error)  // an error is a failed attempt of the record
 
 	// LaneInside says that Lane is quick and none of the user's code, so that
 	// it may be called under the lock, and only for records that need a lane.
@@ -144,6 +144,7 @@ type Engine struct {
 	parts    map[TopicPartition]*Part
 	zombies  map[TopicPartition]map[*task]struct{} // handlers that outlived their ownership
 	ready    partRing
+	crowded  partRing           // have records and wait for room under MaxInFlight
 	waiting  map[*Part]struct{} // partitions with a record that waits for its time
 	stopping bool
 	fatal    error

@@ -32,6 +32,7 @@ type Part struct {
 	idleCh  chan struct{}
 	bytes   int64 // admitted and staged
 	inReady bool
+	crowded bool // in Engine.crowded
 	paused  bool // by the user
 	held    bool // the driver does not fetch it
 	reading int64
@@ -282,6 +283,7 @@ func (e *Engine) admitLocked(p *Part, n int) {
 		p.passLocked()
 		n--
 	}
+	e.intake.roomLocked(e, p)
 }
 
 // unstageLocked takes the first staged record of p.
@@ -369,11 +371,40 @@ func (e *Engine) admissibleLocked(p *Part) bool {
 	return p.stagedN > 0 && p.run == nil && !e.fullLocked(p)
 }
 
-// readyLocked puts p among the partitions that take turns, if it has work.
+// readyLocked puts p among the partitions that take turns, if it has work. If
+// it has, and only MaxInFlight keeps it from it, p gets its turn when another
+// partition's record ends.
 func (e *Engine) readyLocked(p *Part) {
-	if !p.inReady && p.open && !p.paused && p.q != nil && (p.q.Ready() > 0 || e.admissibleLocked(p)) && !p.halted.Load() {
+	if p.inReady || !p.open || p.paused || p.q == nil || p.halted.Load() {
+		return
+	}
+	switch {
+	case p.q.Ready() > 0 || e.admissibleLocked(p):
 		p.inReady = true
 		e.ready.push(p)
+	case p.stagedN > 0 && p.run == nil && e.unfinished >= e.cfg.MaxInFlight && !p.crowded:
+		p.crowded = true
+		e.crowded.push(p)
+	}
+}
+
+// letInLocked gives the partition that has waited longest for room under
+// MaxInFlight its turn, if there is room.
+func (e *Engine) letInLocked() {
+	for e.crowded.n > 0 && e.unfinished < e.cfg.MaxInFlight {
+		p := e.crowded.pop()
+		p.crowded = false
+		if e.readyLocked(p); p.inReady {
+			return
+		}
+	}
+}
+
+// shareOutLocked is called when partitions have left: each of the others has a
+// larger share of the limits now.
+func (e *Engine) shareOutLocked() {
+	for _, p := range e.parts {
+		e.readyLocked(p)
 	}
 }
 
@@ -554,6 +585,7 @@ func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Position {
 		}
 		e.closePartLocked(p, ErrLost, &fx)
 	}
+	e.shareOutLocked()
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()
@@ -590,6 +622,7 @@ func (e *Engine) Lose(tps []TopicPartition) {
 			e.closePartLocked(p, ErrLost, &fx)
 		}
 	}
+	e.shareOutLocked()
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()

@@ -22,7 +22,7 @@ const runBelow = 500 * time.Nanosecond
 
 // startRunLocked gives w a run of p, if p can have one.
 func (e *Engine) startRunLocked(p *Part, w *worker) bool {
-	if e.workers.average >= runBelow || p.stagedN == 0 || p.run != nil || p.q.Len() > 0 || len(e.zombies) > 0 {
+	if e.workers.average >= runBelow || p.stagedN == 0 || p.run != nil || p.q.Len() > 0 || e.unfinished >= e.cfg.MaxInFlight || len(e.zombies) > 0 {
 		return false
 	}
 	if !e.cfg.LaneInside {
@@ -34,6 +34,7 @@ func (e *Engine) startRunLocked(p *Part, w *worker) bool {
 	}
 	w.tasks, w.runBytes = p.unstageBatchLocked(e)
 	p.run, w.run, w.inRun = w, p, true
+	e.unfinished++ // a run takes one place, that of the record it works on
 	e.claimLocked(p)
 	return true
 }
@@ -53,6 +54,8 @@ func (e *Engine) endRunLocked(w *worker) {
 	e.ranLocked(p, w.tasks, w.runBytes)
 	p.q.Advance(w.tasks[len(w.tasks)-1].Offset + 1)
 	p.run, w.run = nil, nil
+	e.unfinished--
+	e.letInLocked()
 	p.passLocked()
 	e.releaseLocked(p)
 	e.readyLocked(p)
@@ -133,9 +136,11 @@ func (e *Engine) cutRunLocked(w *worker, i int, running bool) {
 		p.restageLocked(e, rest, end)
 	}
 	p.run, w.run = nil, nil
+	e.unfinished--
 	if running {
 		e.enterLocked(p, &w.tasks[i], p.q.AdmitRunning)
 	}
 	p.passLocked()
 	e.readyLocked(p)
+	e.intake.roomLocked(e, p)
 }

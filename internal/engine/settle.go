@@ -118,6 +118,7 @@ func (e *Engine) waitLocked(p *Part, s queue.Slot, delay time.Duration, wait fun
 	due := e.now() + queue.Time(max(delay, 0))
 	wait(s, due)
 	e.releaseLocked(p)
+	e.readyLocked(p) // others may have been kept back for a run
 	e.waiting[p] = struct{}{}
 	e.setTimerLocked(due)
 }
@@ -130,6 +131,7 @@ func (e *Engine) finishLocked(t *task) {
 	p.bytes -= int64(t.size)
 	e.bytes -= int64(t.size)
 	e.unfinished--
+	e.letInLocked()
 	e.releaseLocked(p)
 	e.readyLocked(p)
 	e.intake.roomLocked(e, p)
@@ -147,6 +149,7 @@ func (e *Engine) discardOrWriteLocked(t *task, reason deadletter.Reason, err err
 	}
 	p := t.part
 	p.q.Park(t.slot)
+	e.readyLocked(p) // others may have been kept back for a run
 	if p.letters == nil {
 		p.letters = make(map[*task]struct{})
 	}

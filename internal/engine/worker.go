@@ -131,14 +131,14 @@ func (e *Engine) wakeLocked(fx *effects) {
 		return
 	}
 	w := &e.workers
+	if e.ready.n == 0 {
+		e.letInLocked()
+	}
 	if e.stopping || w.closed || e.ready.n == 0 {
 		return
 	}
 	q := w.quantum()
-	if len(w.all)-len(w.idle) >= w.limit() {
-		if q > 1 {
-			w.armLocked()
-		}
+	if w.fullLocked() {
 		return
 	}
 	ready := 0
@@ -154,10 +154,7 @@ func (e *Engine) wakeLocked(fx *effects) {
 	}
 	want := (ready+q-1)/q - w.waking
 	for ; want > 0; want-- {
-		if len(w.all)-len(w.idle) >= w.limit() {
-			if q > 1 {
-				w.armLocked()
-			}
+		if w.fullLocked() {
 			return
 		}
 		w.waking++
@@ -171,6 +168,19 @@ func (e *Engine) wakeLocked(fx *effects) {
 		w.all[next] = struct{}{}
 		go next.loop()
 	}
+}
+
+// fullLocked says that as many workers are at work as should be. If some of
+// them may be found to take long, which lets more work, the patrol will look.
+func (w *workers) fullLocked() bool {
+	busy := len(w.all) - len(w.idle)
+	if busy < w.limit() {
+		return false
+	}
+	if busy > w.stalled && busy < w.e.cfg.Concurrency {
+		w.armLocked()
+	}
+	return true
 }
 
 // keepIdle is how many workers without work are kept for the next record.
@@ -276,7 +286,7 @@ func (e *Engine) takeLocked(w *worker) int {
 	w.rounds++
 	w.taken = 0
 	w.size.Store(int32(n))
-	if n > 1 {
+	if n > 1 || w.inRun {
 		e.workers.armLocked()
 	}
 	return n
@@ -288,10 +298,13 @@ func (e *Engine) nextLocked(w *worker) *task {
 	for {
 		p := e.ready.pop()
 		if p == nil {
-			return nil
+			if e.letInLocked(); e.ready.n == 0 {
+				return nil
+			}
+			continue
 		}
 		p.inReady = false
-		if !p.open || p.paused {
+		if !p.open || p.paused || p.halted.Load() {
 			continue
 		}
 		if w != nil && len(w.batch) == 0 && e.startRunLocked(p, w) {
@@ -306,6 +319,7 @@ func (e *Engine) nextLocked(w *worker) *task {
 		}
 		s, ok := p.q.Take()
 		if !ok {
+			e.readyLocked(p) // for want of room, most likely
 			continue
 		}
 		t := p.tasks[s]
@@ -521,7 +535,13 @@ func (w *workers) walk() {
 	again := false
 	for x := range w.all {
 		at, running := x.whereLocked()
-		if running == nil || x.stalled {
+		if running == nil {
+			// It may have its records and not have begun; should the first
+			// one take long, somebody has to come back for the others.
+			again = again || x.size.Load() > 0 && x.next.Load() == 0
+			continue
+		}
+		if x.stalled {
 			continue
 		}
 		if at != x.seen {
@@ -530,19 +550,18 @@ func (w *workers) walk() {
 			continue
 		}
 		// It is where it was: its handler takes long.
-		if !x.stalled {
-			x.stalled = true
-			w.stalled++
-			e.readyLocked(running.part)
-		}
-		if x.size.Load() == 1 {
-			continue
-		}
+		x.stalled = true
+		w.stalled++
+		e.readyLocked(running.part)
 		if x.run != nil {
+			// Even a run of one record keeps the others of its partition out.
 			e.breakRunLocked(x)
 			continue
 		}
 		size := x.size.Load()
+		if size == 1 {
+			continue
+		}
 		i := x.next.Swap(size + 1)
 		if i > size {
 			x.next.Store(i) // it came to its end just now
