@@ -8,6 +8,7 @@ package fronta_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -108,6 +110,9 @@ func (b *bench) produce(rs ...*kgo.Record) {
 func (b *bench) committed(partition int32) int64 {
 	b.t.Helper()
 	offsets, err := b.admin.FetchOffsets(b.t.Context(), billing)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return -1
+	}
 	if err != nil {
 		b.t.Fatalf("fetch offsets: %v", err)
 	}
@@ -152,18 +157,18 @@ func (b *bench) deadLetters() []deadLetter {
 			if err != nil {
 				b.t.Fatal(err)
 			}
-			found = append(found, deadLetter{r, l})
+			found = append(found, deadLetter{l, r})
 		})
 	}
 	slices.SortFunc(found, func(a, b deadLetter) int {
-		return int(a.Record.Partition-b.Record.Partition)*1_000_000 + int(a.Record.Offset-b.Record.Offset)
+		return cmp.Or(cmp.Compare(a.record.Partition, b.record.Partition), cmp.Compare(a.record.Offset, b.record.Offset))
 	})
 	return found
 }
 
 type deadLetter struct {
-	*kgo.Record
 	deadletter.Letter
+	record *kgo.Record
 }
 
 // config is a configuration that reaches the broker.
@@ -226,15 +231,16 @@ func (r *running) wait() error {
 	}
 }
 
-// until waits until ok holds. It looks often, on the bubble's clock, and so
-// costs nothing there.
+// until waits until ok holds. It looks often, on the bubble's clock, where
+// sleeping takes no time, and less often the longer it takes.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(30 * time.Minute); !ok(); {
-		if time.Now().After(deadline) {
+	for begin := time.Now(); !ok(); {
+		age := time.Since(begin)
+		if age > 30*time.Minute {
 			b.t.Fatalf("never came true: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(min(max(age/50, 10*time.Millisecond), time.Second))
 	}
 }
 

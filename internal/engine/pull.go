@@ -188,7 +188,7 @@ func (e *Engine) Renew(p Pulled) error {
 		return nil
 	}
 	s.deadline.Reset(e.cfg.HandlerTimeout)
-	s.since = time.Now()
+	s.since, s.reported = time.Now(), false
 	return nil
 }
 

@@ -162,6 +162,7 @@ func (e *Engine) Stats() Stats {
 		Counters: e.counters, Running: e.running, Unfinished: e.unfinished, Staged: e.staged,
 		Bytes: e.bytes, Workers: len(e.workers.all), Stopping: e.stopping,
 	}
+	s.Stuck = e.watch.stuckLocked()
 	for _, p := range e.parts {
 		ps := PartStats{
 			TopicPartition: p.TopicPartition, Fence: p.Fence, End: p.end, Staged: p.stagedN,

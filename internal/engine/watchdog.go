@@ -31,7 +31,6 @@ func (w *watchdog) look() {
 	var fx effects
 	e.mu.Lock()
 	now := time.Now()
-	stuck := 0
 	for x := range e.workers.all {
 		at, running := x.whereLocked()
 		if at != x.current.at || running == nil {
@@ -42,7 +41,6 @@ func (w *watchdog) look() {
 		if age < e.cfg.StuckAfter {
 			continue
 		}
-		stuck++
 		if !x.current.reported {
 			x.current.reported = true
 			e.counters.StuckReports++
@@ -50,9 +48,8 @@ func (w *watchdog) look() {
 		}
 	}
 	if e.cfg.Handle == nil {
-		stuck += e.lookAtPulledLocked(now, &fx)
+		e.lookAtPulledLocked(now, &fx)
 	}
-	e.counters.Stuck = int64(stuck)
 	if !e.workers.closed {
 		w.timer.Reset(w.interval())
 	}
@@ -61,7 +58,7 @@ func (w *watchdog) look() {
 }
 
 // lookAtPulledLocked does the same for deliveries handed out by Receive.
-func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) (stuck int) {
+func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) {
 	for _, p := range e.parts {
 		for _, t := range p.tasks {
 			if t == nil || t.more == nil || t.more.since.IsZero() || e.currentLocked(t) != nil {
@@ -71,7 +68,6 @@ func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) (stuck int) {
 			if age < e.cfg.StuckAfter {
 				continue
 			}
-			stuck++
 			if !t.more.reported {
 				t.more.reported = true
 				e.counters.StuckReports++
@@ -79,7 +75,27 @@ func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) (stuck int) {
 			}
 		}
 	}
-	return stuck
+}
+
+// stuckLocked counts the reported ones that are still where they were.
+func (w *watchdog) stuckLocked() (n int64) {
+	e := w.e
+	for x := range e.workers.all {
+		if at, running := x.whereLocked(); running != nil && at == x.current.at && x.current.reported {
+			n++
+		}
+	}
+	if e.cfg.Handle != nil {
+		return n
+	}
+	for _, p := range e.parts {
+		for _, t := range p.tasks {
+			if t != nil && t.more != nil && t.more.reported && e.currentLocked(t) == nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // closeLocked ends the watch with a last look: what still runs is reported.
