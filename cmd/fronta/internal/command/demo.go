@@ -39,7 +39,7 @@ func newDemoCommand(env *cli.Env) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := errors.Join(
 				within("records", o.Records, 100, 1_000_000),
-				within("customers", o.Customers, 10, min(100_000, o.Records)),
+				within("customers", o.Customers, 10, max(10, min(100_000, o.Records))),
 				within("partitions", o.Partitions, 2, 1_000), // one for each member
 				durationWithin("duration", o.Duration, time.Second, 10*time.Minute),
 			); err != nil {

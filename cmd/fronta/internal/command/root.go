@@ -10,6 +10,7 @@ import (
 
 // constructors make the subcommands. A new command is a file with its constructor, and a line here.
 var constructors = []func(env *cli.Env) *cobra.Command{
+	newBenchCommand,
 	newBrokerCommand,
 	newDemoCommand,
 	newVersionCommand,
