@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/fronta-mq/fronta/deadletter"
@@ -213,13 +214,16 @@ func (e *Engine) rewrite(t *task) {
 }
 
 // letterBackoff is the wait before the writing of a dead letter is tried
-// again: 250 ms, doubling up to 30 s.
+// again: 250 ms, doubling up to 30 s, less up to half of it by chance: writes
+// that failed together, for want of room in the client, must not come back
+// together for ever.
 func letterBackoff(tries int) time.Duration {
 	const first, longest = 250 * time.Millisecond, 30 * time.Second
-	if tries > 7 {
-		return longest
+	d := longest
+	if tries <= 7 {
+		d = min(first<<(tries-1), longest)
 	}
-	return min(first<<(tries-1), longest)
+	return d/2 + rand.N(d/2)
 }
 
 // setTimerLocked makes sure that tick runs at due or earlier.

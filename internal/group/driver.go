@@ -79,6 +79,8 @@ type Driver struct {
 	readyOnce sync.Once
 	seen      partitionCounts
 	committed committed
+	writer    *Writer        // of dead letters; nil: none
+	closing   sync.WaitGroup // clients that are being closed
 }
 
 // New returns a driver that has not joined yet. It holds nothing that has to
@@ -100,6 +102,10 @@ func (d *Driver) Ready() <-chan struct{} { return d.ready }
 // retry can mend; then it stops in good order. hard cuts the order short: from
 // then on handlers are cancelled at once.
 func (d *Driver) Run(ctx, hard context.Context) error {
+	if d.writer != nil {
+		defer d.writer.close()
+	}
+	defer d.waitClosed()
 	for try := 0; ; try++ {
 		s, err := d.join()
 		if err != nil {
@@ -135,6 +141,26 @@ func (d *Driver) Run(ctx, hard context.Context) error {
 			case <-d.engine.Fatal():
 			}
 		}
+	}
+}
+
+// closeTimeout is how long the end of Run waits for clients that are being
+// closed. When the brokers don't answer, a client gives its fetch sessions and
+// its metrics a second each before it ends.
+const closeTimeout = 5 * time.Second
+
+// waitClosed waits until no goroutine of a client is left.
+func (d *Driver) waitClosed() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		d.closing.Wait()
+	}()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
 	}
 }
 

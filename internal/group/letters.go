@@ -26,12 +26,17 @@ type Writer struct {
 	d     *Driver
 	topic string
 
-	mu    sync.Mutex
-	large *kgo.Client // for records above the ordinary batch size
+	mu     sync.Mutex
+	large  *kgo.Client // for records above the ordinary batch size
+	closed bool
 }
 
-// Writer returns the writer for the driver's dead-letter topic.
-func (d *Driver) Writer() *Writer { return &Writer{d: d, topic: d.cfg.DeadLetterTopic} }
+// Writer returns the writer for the driver's dead-letter topic. It is freed
+// when Run returns.
+func (d *Driver) Writer() *Writer {
+	d.writer = &Writer{d: d, topic: d.cfg.DeadLetterTopic}
+	return d.writer
+}
 
 // Write implements engine.LetterWriter.
 func (w *Writer) Write(ctx context.Context, letter engine.Letter, done func(error)) {
@@ -67,15 +72,30 @@ func (w *Writer) produce(ctx context.Context, client *kgo.Client, record *kgo.Re
 	// The handler's deadline is not the write's (H-082): the engine hands us a
 	// context without one.
 	ctx, cancel := context.WithTimeout(ctx, letterTimeout)
-	client.TryProduce(ctx, record, func(_ *kgo.Record, err error) {
+	// A copy: the client leaves its context in the record, and this may be the
+	// second attempt to write it.
+	fresh := *record
+	client.TryProduce(ctx, &fresh, func(_ *kgo.Record, err error) {
 		cancel()
-		done(err)
+		if !errors.Is(err, kerr.UnknownTopicID) {
+			done(err)
+			return
+		}
+		// The topic was deleted and created again. The client holds on to the
+		// old one until it is told to forget it, which it can't be from here.
+		go func() {
+			client.PurgeTopicsFromProducing(w.topic)
+			done(err)
+		}()
 	})
 }
 
 func (w *Writer) largeClient() (*kgo.Client, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed {
+		return nil, kgo.ErrClientClosed
+	}
 	if w.large != nil {
 		return w.large, nil
 	}
@@ -89,11 +109,13 @@ func (w *Writer) largeClient() (*kgo.Client, error) {
 	return w.large, err
 }
 
-// Close frees the writer's own client.
-func (w *Writer) Close() {
+// close frees the writer's own client; writes that are under way fail.
+func (w *Writer) close() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.large != nil {
-		w.large.Close()
+	w.closed = true
+	large := w.large
+	w.mu.Unlock()
+	if large != nil {
+		large.Close()
 	}
 }
