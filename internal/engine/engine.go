@@ -236,12 +236,13 @@ func (e *Engine) stopLocked() {
 // Cancel cancels the contexts of all handlers with cause.
 func (e *Engine) Cancel(cause error) { e.end(cause) }
 
-// Drain waits until no handler runs, no delivery is out and no dead letter is
-// being written, or until ctx ends.
+// Drain waits until no handler runs, no delivery is out, those of partitions
+// that are gone included, and no dead letter is being written, or until ctx
+// ends.
 func (e *Engine) Drain(ctx context.Context) error {
 	for {
 		e.mu.Lock()
-		if e.running == 0 {
+		if e.running == 0 && len(e.zombies) == 0 {
 			e.mu.Unlock()
 			return nil
 		}
@@ -261,14 +262,19 @@ func (e *Engine) Drain(ctx context.Context) error {
 // releaseLocked takes one from the number of records that somebody works on.
 func (e *Engine) releaseLocked(p *Part) {
 	e.running--
-	if e.running == 0 && e.idleCh != nil {
-		close(e.idleCh)
-		e.idleCh = nil
-	}
+	e.idleLocked()
 	p.active--
 	if p.active == 0 && p.idleCh != nil {
 		close(p.idleCh)
 		p.idleCh = nil
+	}
+}
+
+// idleLocked lets Drain go on if there is nothing to wait for any more.
+func (e *Engine) idleLocked() {
+	if e.running == 0 && e.idleCh != nil && len(e.zombies) == 0 {
+		close(e.idleCh)
+		e.idleCh = nil
 	}
 }
 

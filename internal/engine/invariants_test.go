@@ -150,7 +150,7 @@ func checkPartLocked(e *Engine, p *Part, inRing bool) error {
 			err = fmt.Errorf("offset %d has no task", i.Offset)
 		case t.Offset != i.Offset || t.slot != i.Slot || t.part != p:
 			err = fmt.Errorf("offset %d has the task of offset %d", i.Offset, t.Offset)
-		case t.DeliveryCount != i.Attempts+1:
+		case t.DeliveryCount <= i.Attempts: // more after a rewind
 			err = fmt.Errorf("offset %d: delivery count %d after %d failed attempts", i.Offset, t.DeliveryCount, i.Attempts)
 		case i.Offset < p.q.Frontier():
 			err = fmt.Errorf("P-1: offset %d is unfinished, the frontier is %d", i.Offset, p.q.Frontier())

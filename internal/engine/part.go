@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -163,7 +165,7 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	if bytes > 0 {
 		e.intake.sizeLocked(bytes / int64(n))
 	}
-	if p == nil || !p.open || e.stopping {
+	if p == nil || !p.open || p.halted.Load() || e.stopping {
 		e.counters.Dropped += int64(n)
 		e.mu.Unlock()
 		return
@@ -173,20 +175,7 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 		p.startAt(first)
 	}
 	if first < p.reading {
-		// The log went back: it was truncated by an unclean leader election
-		// and the client resumes where it still agrees with the brokers. What
-		// we hold from there on may be other records than the log has now.
-		e.counters.Rewinds++
-		was := p.reading
-		fx.add(func() { e.cfg.Events.rewound(tp, was, first) })
-		old := p
-		held := p.held
-		e.closePartLocked(p, ErrLost, &fx)
-		p = e.addLocked(tp, old.Fence, first)
-		p.paused = old.paused
-		if p.held = held; held {
-			e.intake.heldN++
-		}
+		p = e.rewindLocked(p, first, &fx)
 		for i := range batches {
 			for j := range batches[i].tasks {
 				batches[i].tasks[j].part = p
@@ -209,6 +198,80 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()
+}
+
+// rewindLocked is called when the log went back to first: it was truncated by
+// an unclean leader election and the client resumes where it still agrees with
+// the brokers. What we hold from there on may be other records than the log has
+// now, so a new ownership begins; what lies below is in the log as before, and
+// what of it is unfinished goes with it: the client will not read it again.
+func (e *Engine) rewindLocked(old *Part, first int64, fx *effects) *Part {
+	e.counters.Rewinds++
+	was := old.reading
+	fx.add(func() { e.cfg.Events.rewound(old.TopicPartition, was, first) })
+	if old.run != nil {
+		e.breakRunLocked(old.run)
+	}
+	kept := old.belowLocked(first)
+	start, held := min(old.q.Frontier(), first), old.held
+	e.closePartLocked(old, ErrLost, fx)
+
+	p := e.addLocked(old.TopicPartition, old.Fence, start)
+	p.paused = old.paused
+	if p.held = held; held {
+		e.intake.heldN++
+	}
+	for _, c := range old.epochs {
+		if c.from < first {
+			p.epochLocked(c.from, c.epoch)
+		}
+	}
+	for i := range kept {
+		kept[i].part = p
+	}
+	for len(kept) > 0 {
+		n := min(len(kept), batchTasks)
+		b := batch{tasks: kept[:n:n], end: kept[n-1].Offset + 1}
+		if kept = kept[n:]; len(kept) == 0 {
+			b.end = first
+		}
+		for i := range b.tasks {
+			b.bytes += int64(b.tasks[i].size)
+		}
+		p.staged = append(p.staged, b)
+		p.stagedN += n
+		p.stagedB += b.bytes
+		p.bytes += b.bytes
+		e.bytes += b.bytes
+		e.staged += n
+	}
+	return p
+}
+
+// belowLocked copies the unfinished records and the staged ones below offset.
+// No run may be under way.
+func (p *Part) belowLocked(offset int64) (kept []task) {
+	keep := func(t *task) {
+		if t.Offset >= offset {
+			return
+		}
+		k := task{Delivery: t.Delivery, size: t.size, lane: t.lane}
+		if t.more != nil && t.more.keyErr != nil {
+			k.more = &taskState{keyErr: t.more.keyErr}
+		}
+		kept = append(kept, k)
+	}
+	p.q.Each(func(i queue.Info) bool {
+		keep(p.tasks[i.Slot])
+		return true
+	})
+	for _, b := range p.staged {
+		for i := range b.tasks {
+			keep(&b.tasks[i])
+		}
+	}
+	slices.SortFunc(kept, func(a, b task) int { return cmp.Compare(a.Offset, b.Offset) })
+	return kept
 }
 
 // admitStep is how many staged records are admitted at once when nothing is
@@ -486,6 +549,7 @@ func (e *Engine) buryLocked(t *task) {
 	delete(z, t)
 	if len(z) == 0 {
 		delete(e.zombies, tp)
+		e.idleLocked()
 	}
 	p := e.parts[tp]
 	if p == nil || len(p.blocked) == 0 {
@@ -580,6 +644,9 @@ func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Position {
 	var final []Position
 	e.mu.Lock()
 	for _, p := range leaving {
+		if p.run != nil {
+			e.breakRunLocked(p.run) // what it has done counts
+		}
 		if p.open && p.q != nil {
 			final = append(final, p.positionLocked())
 		}

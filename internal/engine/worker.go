@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,8 @@ type worker struct {
 	e       *Engine
 	wake    chan struct{}
 	batch   []*task
-	results []result
+	results []result // of the batch, by index; of a run only the one that ended it
+	exit    *result  // of the handler that ended the goroutine
 
 	next atomic.Int32 // the index in batch of the record to be claimed next
 	size atomic.Int32 // of batch, as the patrol sees it
@@ -64,6 +66,7 @@ type worker struct {
 	// Guarded by the engine's lock.
 	rounds  uint64  // batches begun, so that the patrol knows one from the next
 	stalled bool    // the patrol found it where it was before
+	settled int     // the patrol settled the results before this index
 	taken   int32   // the patrol took the batch's records from this index on; 0: it did not
 	seen    uint64  // what the patrol saw last
 	current watched // what the watchdog saw last
@@ -188,10 +191,11 @@ func (w *workers) fullLocked() bool {
 func (w *workers) keepIdle() int { return min(w.e.cfg.Concurrency, 4*runtime.GOMAXPROCS(0)) }
 
 func (w *worker) loop() {
+	ended := false
 	defer func() {
-		// Only runtime.Goexit inside a handler gets here with work left; see
-		// call. The goroutine is lost, its records are not.
-		if w.batch != nil {
+		// Only runtime.Goexit inside of the user's code gets here with work
+		// left; see protect. The goroutine is lost, its records are not.
+		if !ended {
 			w.exited()
 		}
 	}()
@@ -200,12 +204,7 @@ func (w *worker) loop() {
 	for {
 		e := w.e
 		e.mu.Lock()
-		w.backLocked()
-		for i := range w.results {
-			e.settleLocked(w.results[i].t, w.results[i].out, &fx)
-		}
-		clear(w.results)
-		w.results = w.results[:0]
+		w.backLocked(&fx)
 		if first {
 			e.workers.waking--
 			first = false
@@ -219,8 +218,8 @@ func (w *worker) loop() {
 			ws := &e.workers
 			if e.stopping || ws.closed || len(ws.idle) >= ws.keepIdle() {
 				delete(ws.all, w)
-				w.batch = nil
 				e.mu.Unlock()
+				ended = true
 				fx.run()
 				return
 			}
@@ -230,7 +229,7 @@ func (w *worker) loop() {
 			clear(fx)
 			fx = fx[:0]
 			if _, ok := <-w.wake; !ok {
-				w.batch = nil
+				ended = true
 				return
 			}
 			first = true
@@ -250,18 +249,28 @@ func (w *worker) loop() {
 }
 
 // backLocked is called when w comes back with its results.
-func (w *worker) backLocked() {
+func (w *worker) backLocked(fx *effects) {
 	if w.stalled {
 		w.stalled = false
 		w.e.workers.stalled--
 	}
-	if w.inRun {
+	switch {
+	case w.inRun:
 		w.e.comeBackLocked(w)
+	case w.taken > 0:
+		w.results = w.results[:w.taken]
 	}
+	for i := w.settled; i < len(w.results); i++ {
+		w.e.settleLocked(w.results[i].t, w.results[i].out, fx)
+	}
+	clear(w.results)
+	w.results, w.settled = w.results[:0], 0
+	w.tasks = nil
 }
 
 // takeLocked fills w's batch.
 func (e *Engine) takeLocked(w *worker) int {
+	clear(w.batch)
 	w.batch = w.batch[:0]
 	if !e.stopping {
 		quantum := e.workers.quantum()
@@ -279,6 +288,8 @@ func (e *Engine) takeLocked(w *worker) int {
 	n := len(w.batch)
 	if w.inRun {
 		n = len(w.tasks)
+	} else {
+		w.results = slices.Grow(w.results, n)[:n]
 	}
 	// The order matters to the patrol, which takes from next up to size.
 	w.size.Store(0)
@@ -357,10 +368,10 @@ func (w *worker) workBatch() (ran int) {
 		}
 		t := w.batch[i]
 		if t.part.halted.Load() || w.e.forceHalt.Load() {
-			w.results = append(w.results, result{t, Outcome{Verb: notRun}})
+			w.results[i] = result{t, Outcome{Verb: notRun}}
 			continue
 		}
-		w.results = append(w.results, result{t, w.call(t)})
+		w.results[i] = result{t, w.call(t)}
 		ran++
 	}
 }
@@ -375,7 +386,9 @@ func (w *worker) workRun() (ran int) {
 	// One recover for the whole run: whatever panics ends it.
 	defer func() {
 		if !returned {
-			w.results = append(w.results, result{t, e.withDelay(t, panicked(recover()))})
+			v := recover()
+			w.results = append(w.results, result{t, panicked(v)})
+			w.results[0].out = e.withDelay(t, w.results[0].out)
 		}
 	}()
 	for {
@@ -397,12 +410,14 @@ func (w *worker) workRun() (ran int) {
 			continue
 		}
 		returned = false
-		err := e.cfg.Handle(p.ctx, &t.Delivery)
-		returned = true
-		if err != nil {
-			w.results = append(w.results, result{t, e.withDelay(t, e.cfg.Outcome(err))})
+		if err := e.cfg.Handle(p.ctx, &t.Delivery); err != nil {
+			// Errors have methods of the user's, too.
+			out := e.withDelay(t, e.cfg.Outcome(err))
+			returned = true
+			w.results = append(w.results, result{t, out})
 			return ran
 		}
+		returned = true
 	}
 }
 
@@ -482,15 +497,15 @@ func (e *Engine) protect(w *worker, t *task, ctx context.Context) (out Outcome) 
 		v := recover()
 		out = panicked(v)
 		if v == nil {
-			w.results = append(w.results, result{t, e.withDelay(t, out)})
+			w.exit = &result{t, out}
+			w.exit.out = e.withDelay(t, out)
 		}
 	}()
-	err := e.cfg.Handle(ctx, &t.Delivery)
-	returned = true
-	if err == nil {
-		return Outcome{}
+	if err := e.cfg.Handle(ctx, &t.Delivery); err != nil {
+		out = e.cfg.Outcome(err) // errors have methods of the user's, too
 	}
-	return e.cfg.Outcome(err)
+	returned = true
+	return out
 }
 
 // exited settles what a worker leaves behind whose goroutine a handler ended.
@@ -498,20 +513,48 @@ func (w *worker) exited() {
 	e := w.e
 	var fx effects
 	e.mu.Lock()
-	inRun := w.inRun
-	w.backLocked()
-	if !inRun {
-		for i := int(w.next.Add(batchLimit)) - batchLimit; i < len(w.batch); i++ {
-			w.results = append(w.results, result{w.batch[i], Outcome{Verb: notRun}})
-		}
-	}
-	for _, r := range w.results {
-		e.settleLocked(r.t, r.out, &fx)
-	}
+	w.exitedLocked()
+	w.backLocked(&fx)
 	delete(e.workers.all, w)
+	if i := slices.Index(e.workers.idle, w); i >= 0 {
+		e.workers.idle = slices.Delete(e.workers.idle, i, i+1)
+	}
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()
+}
+
+// exitedLocked puts down how the attempt ended in which the goroutine was lost,
+// and that the records behind it were not begun.
+func (w *worker) exitedLocked() {
+	// The results may be short of one: the retry policy, too, may have ended
+	// the goroutine, or a hook before the first record was claimed.
+	claimed := int(w.next.Load())
+	if w.taken > 0 {
+		claimed = int(w.taken)
+	}
+	if w.inRun {
+		switch {
+		case len(w.results) > 0:
+		case w.exit != nil:
+			w.results = append(w.results, *w.exit)
+		case w.run != nil && claimed == 0:
+			w.e.breakRunLocked(w)
+		case w.taken > 0 || claimed > 0 && claimed <= len(w.tasks):
+			w.results = append(w.results, result{&w.tasks[claimed-1], panicked(nil)})
+		}
+		return
+	}
+	for i := w.settled; i < len(w.results); i++ {
+		switch {
+		case i >= claimed:
+			w.results[i] = result{w.batch[i], Outcome{Verb: notRun}}
+		case w.results[i].t == nil && w.exit != nil:
+			w.results[i] = *w.exit
+		case w.results[i].t == nil:
+			w.results[i] = result{w.batch[i], panicked(nil)}
+		}
+	}
 }
 
 func (w *workers) armLocked() {
@@ -559,7 +602,7 @@ func (w *workers) walk() {
 			continue
 		}
 		size := x.size.Load()
-		if size == 1 {
+		if size == 1 || x.inRun {
 			continue
 		}
 		i := x.next.Swap(size + 1)
@@ -567,10 +610,15 @@ func (w *workers) walk() {
 			x.next.Store(i) // it came to its end just now
 			continue
 		}
-		x.taken = max(i, 1)
+		x.taken = i
 		for j := size - 1; j >= i; j-- {
 			e.settleLocked(x.batch[j], Outcome{Verb: notRun}, &fx)
 		}
+		// Those before are done, and their lanes must not wait either.
+		for _, done := range x.results[:i-1] {
+			e.settleLocked(done.t, done.out, &fx)
+		}
+		x.settled = int(i) - 1
 	}
 	e.wakeLocked(&fx)
 	if again {
