@@ -481,11 +481,12 @@ func (p *PanicError) Unwrap() error {
 // panicked is the outcome of an attempt whose handler did not return. v is what
 // it panicked with; nil stands for runtime.Goexit, after which the goroutine
 // unwinds to its end whatever is done, and exited puts right what it leaves.
+// The delay is for a retry policy that does not return either.
 func panicked(v any) Outcome {
 	if v == nil {
 		v = "runtime.Goexit called"
 	}
-	return Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: v, Stack: debug.Stack()}}
+	return Outcome{Verb: Fail, Reason: deadletter.Panic, Err: &PanicError{Value: v, Stack: debug.Stack()}, Delay: time.Second}
 }
 
 func (e *Engine) protect(w *worker, t *task, ctx context.Context) (out Outcome) {
