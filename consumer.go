@@ -19,14 +19,15 @@ type Consumer struct {
 	hard  context.Context // ends when a stop is cut short
 	abort context.CancelFunc
 
+	paused pauses // outlives assignments
+
 	mu     sync.Mutex
 	state  state
 	engine *engine.Engine
 	driver *group.Driver
-	paused map[TopicPartition]bool // by the user; outlives assignments
-	done   chan struct{}           // closed when the consumer has stopped
-	err    error                   // once done
-	asked  context.Context         // ends when Close or Shutdown is called
+	done   chan struct{}   // closed when the consumer has stopped
+	err    error           // once done
+	asked  context.Context // ends when Close or Shutdown is called
 	stop   context.CancelFunc
 }
 
@@ -54,7 +55,7 @@ func NewConsumer(cfg Config) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{cfg: cfg, done: make(chan struct{}), paused: make(map[TopicPartition]bool)}
+	c := &Consumer{cfg: cfg, done: make(chan struct{}), paused: pauses{m: make(map[TopicPartition]bool)}}
 	c.hard, c.abort = context.WithCancel(context.Background())
 	c.asked, c.stop = context.WithCancel(context.Background())
 	return c, nil
@@ -215,37 +216,35 @@ func (c *Consumer) ResumeTopic(topic string) {
 
 const wholeTopic = -1
 
-func (c *Consumer) setPaused(tps []TopicPartition, paused bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, tp := range tps {
-		if paused {
-			c.paused[tp] = true
-		} else {
-			delete(c.paused, tp)
-		}
-	}
-	if c.engine != nil {
-		c.applyPausesLocked(c.engine.Owned())
-	}
+// pauses are what the user has paused. Its lock is taken under the engine's,
+// so nothing else is called while it is held.
+type pauses struct {
+	mu sync.Mutex
+	m  map[TopicPartition]bool
 }
 
-// applyPausesLocked brings partitions in line with what the user has paused.
-func (c *Consumer) applyPausesLocked(tps []engine.TopicPartition) {
-	if len(c.paused) == 0 {
-		c.engine.Resume(tps...)
-		return
-	}
-	var pause, resume []engine.TopicPartition
+func (p *pauses) holds(tp engine.TopicPartition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.m[TopicPartition(tp)] || p.m[TopicPartition{tp.Topic, wholeTopic}]
+}
+
+func (c *Consumer) setPaused(tps []TopicPartition, paused bool) {
+	c.paused.mu.Lock()
 	for _, tp := range tps {
-		if c.paused[TopicPartition(tp)] || c.paused[TopicPartition{tp.Topic, wholeTopic}] {
-			pause = append(pause, tp)
+		if paused {
+			c.paused.m[tp] = true
 		} else {
-			resume = append(resume, tp)
+			delete(c.paused.m, tp)
 		}
 	}
-	c.engine.Pause(pause...)
-	c.engine.Resume(resume...)
+	c.paused.mu.Unlock()
+	c.mu.Lock()
+	e := c.engine
+	c.mu.Unlock()
+	if e != nil {
+		e.PauseWhere(c.paused.holds)
+	}
 }
 
 func (c *Consumer) groupConfig() group.Config {

@@ -2,6 +2,8 @@ package fronta
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/fronta-mq/fronta/deadletter"
@@ -28,9 +30,7 @@ func (c *Consumer) engineEvents() engine.Events {
 	return engine.Events{
 		Retry: func(d *engine.Delivery, err error, delay time.Duration) {
 			log.Debug("attempt failed; the record waits for the next", where(d, "deliveries", d.DeliveryCount, "delay", delay, "err", firstLine(err))...)
-			for _, h := range retry {
-				h.OnRetry((*Record)(d), err, delay)
-			}
+			tell(c, retry, func(h HookRetry) { h.OnRetry((*Record)(d), err, delay) })
 		},
 		Withheld: func(d *engine.Delivery) {
 			if withheld.now() {
@@ -44,22 +44,16 @@ func (c *Consumer) engineEvents() engine.Events {
 		},
 		Discarded: func(d *engine.Delivery, reason deadletter.Reason, err error) {
 			log.Warn("record discarded", where(d, "reason", reason, "deliveries", d.DeliveryCount, "err", firstLine(err))...)
-			for _, h := range discarded {
-				h.OnDiscarded((*Record)(d), reason, err)
-			}
+			tell(c, discarded, func(h HookDiscarded) { h.OnDiscarded((*Record)(d), reason, err) })
 		},
 		DeadLettered: func(l engine.Letter) {
-			d := &engine.Delivery{Record: l.Record, DeliveryCount: l.Deliveries, Failure: &l.Failure}
+			d := &engine.Delivery{Record: l.Record, DeliveryCount: l.Deliveries, Fence: l.Fence, Failure: &l.Failure}
 			log.Info("record dead-lettered", where(d, "reason", l.Reason, "deliveries", l.Deliveries, "to", c.cfg.DeadLetter.topic, "err", firstLine(l.Failure.Err))...)
-			for _, h := range lettered {
-				h.OnDeadLettered((*Record)(d), l.Reason, l.Failure.Err)
-			}
+			tell(c, lettered, func(h HookDeadLettered) { h.OnDeadLettered((*Record)(d), l.Reason, l.Failure.Err) })
 		},
 		LetterFailed: func(d *engine.Delivery, tries int, delay time.Duration, err error) {
 			log.Error("dead letter could not be written; its lane waits", where(d, "to", c.cfg.DeadLetter.topic, "tries", tries, "again_in", delay, "err", err)...)
-			for _, h := range letterFailed {
-				h.OnDeadLetterFailed((*Record)(d), err, delay)
-			}
+			tell(c, letterFailed, func(h HookDeadLetterFailed) { h.OnDeadLetterFailed((*Record)(d), err, delay) })
 		},
 		Stuck: func(d *engine.Delivery, age time.Duration, released bool) {
 			msg := "handler runs for long; its lane waits"
@@ -67,15 +61,11 @@ func (c *Consumer) engineEvents() engine.Events {
 				msg = "delivery was not settled in time and is released as a failed attempt"
 			}
 			log.Warn(msg, where(d, "age", age, "key_length", len(d.Key), "deliveries", d.DeliveryCount)...)
-			for _, h := range stuck {
-				h.OnStuck((*Record)(d), age)
-			}
+			tell(c, stuck, func(h HookStuck) { h.OnStuck((*Record)(d), age) })
 		},
 		Late: func(d *engine.Delivery) {
 			log.Info("a result came after its partition had gone and changes nothing", where(d)...)
-			for _, h := range late {
-				h.OnLate((*Record)(d))
-			}
+			tell(c, late, func(h HookLate) { h.OnLate((*Record)(d)) })
 		},
 		Rewound: func(tp engine.TopicPartition, was, is int64) {
 			log.Error("the log went back: records in work from there on are dropped and read again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "read_to", was, "offset", is)
@@ -92,33 +82,36 @@ func (c *Consumer) groupEvents() group.Events {
 	failed := hooksOf[HookCommitFailed](hooks)
 	return group.Events{
 		Assigned: func(tps []engine.TopicPartition, fence int64) {
-			c.mu.Lock()
-			c.applyPausesLocked(tps)
-			c.mu.Unlock()
-			for _, h := range assigned {
-				h.OnAssigned(public(tps), fence)
-			}
+			c.engine.PauseWhere(c.paused.holds)
+			tell(c, assigned, func(h HookAssigned) { h.OnAssigned(public(tps), fence) })
 		},
 		Revoked: func(tps []engine.TopicPartition) {
-			for _, h := range revoked {
-				h.OnRevoked(public(tps))
-			}
+			tell(c, revoked, func(h HookRevoked) { h.OnRevoked(public(tps)) })
 		},
 		Lost: func(tps []engine.TopicPartition, err error) {
-			for _, h := range lost {
-				h.OnLost(public(tps), err)
-			}
+			tell(c, lost, func(h HookLost) { h.OnLost(public(tps), err) })
 		},
 		Committed: func(p engine.Position) {
-			for _, h := range committed {
-				h.OnCommitted(TopicPartition(p.TopicPartition), p.Offset)
-			}
+			tell(c, committed, func(h HookCommitted) { h.OnCommitted(TopicPartition(p.TopicPartition), p.Offset) })
 		},
 		CommitFailed: func(p engine.Position, err error) {
-			for _, h := range failed {
-				h.OnCommitFailed(TopicPartition(p.TopicPartition), p.Offset, err)
-			}
+			tell(c, failed, func(h HookCommitFailed) { h.OnCommitFailed(TopicPartition(p.TopicPartition), p.Offset, err) })
 		},
+	}
+}
+
+// tell calls hooks. A hook that panics is not worth the process: it is logged,
+// and the others are called (H-087).
+func tell[H any](c *Consumer, hooks []H, call func(H)) {
+	for _, h := range hooks {
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					c.cfg.Logger.Error("a hook panicked", "group", c.cfg.Group, "hook", fmt.Sprintf("%T", h), "panic", v, "stack", string(debug.Stack()))
+				}
+			}()
+			call(h)
+		}()
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 // interfaces below; Config.Hooks refuses a value that implements none. Hooks
 // are called outside of all locks, from the goroutine in which the thing
 // happened, and should not take long. They may call any method of the
-// Consumer.
+// Consumer, but from one that waits for the consumer to stop they wait for
+// themselves, until the limits of the stop have passed. A hook that panics is
+// logged.
 
 // TopicPartition names a partition.
 type TopicPartition struct {

@@ -147,11 +147,7 @@ func (e *Engine) setPaused(tps []TopicPartition, paused bool) (unknown []TopicPa
 			unknown = append(unknown, tp)
 			continue
 		}
-		p.paused = paused
-		if paused && p.run != nil {
-			e.breakRunLocked(p.run)
-		}
-		e.readyLocked(p)
+		e.pauseLocked(p, paused)
 	}
 	e.intake.wakeLocked()
 	e.wakeLocked(&fx)
@@ -159,4 +155,29 @@ func (e *Engine) setPaused(tps []TopicPartition, paused bool) (unknown []TopicPa
 	fx.run()
 	slices.SortFunc(unknown, compare)
 	return unknown
+}
+
+// PauseWhere pauses the open partitions for which paused answers true, and
+// resumes the others. paused is called under the engine's lock, so that of two
+// calls that overlap the later one sees what the earlier one's caller wanted.
+func (e *Engine) PauseWhere(paused func(TopicPartition) bool) {
+	var fx effects
+	e.mu.Lock()
+	for tp, p := range e.parts {
+		if is := paused(tp); is != p.paused {
+			e.pauseLocked(p, is)
+		}
+	}
+	e.intake.wakeLocked()
+	e.wakeLocked(&fx)
+	e.mu.Unlock()
+	fx.run()
+}
+
+func (e *Engine) pauseLocked(p *Part, paused bool) {
+	p.paused = paused
+	if paused && p.run != nil {
+		e.breakRunLocked(p.run)
+	}
+	e.readyLocked(p)
 }

@@ -109,7 +109,7 @@ func (s *session) abandon() {
 	s.d.engine.Lose(s.d.engine.Owned())
 	close(s.stopping)
 	s.cancel()
-	s.done.Wait()
+	s.ended()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s.close(ctx)
@@ -139,7 +139,7 @@ func (s *session) stop(hard context.Context) error {
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.done.Wait()
+	s.ended()
 
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
 	s.commitFinal(commit, d.engine.Owned())
@@ -173,6 +173,22 @@ func (s *session) close(ctx context.Context) {
 	select {
 	case <-closed:
 	case <-ctx.Done():
+	}
+}
+
+// ended waits for the session's goroutines, for CommitTimeout at most: one of
+// them may be in a hook that waits for the consumer to stop (H-091).
+func (s *session) ended() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.done.Wait()
+	}()
+	timer := time.NewTimer(s.d.cfg.CommitTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
 	}
 }
 
