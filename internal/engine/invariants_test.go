@@ -200,7 +200,7 @@ func checkPartLocked(e *Engine, p *Part, inRing bool) error {
 		return fmt.Errorf("%d records are ready and the partition gets no turn", p.q.Ready())
 	}
 	// Records may be kept back for a run while handlers return soon.
-	if e.admissibleLocked(p) && (p.q.Running() == 0 || p.q.Running() < p.q.Len()) {
+	if e.admissibleLocked(p) && !p.crowded && (p.q.Running() == 0 || p.q.Running() < p.q.Len()) {
 		return fmt.Errorf("%d records can be admitted and the partition gets no turn", p.stagedN)
 	}
 	return nil
@@ -238,6 +238,11 @@ func checkQuietLocked(e *Engine) error {
 	}
 	if n := e.workers.waking; n > 0 {
 		return fmt.Errorf("%d workers were woken and did not come", n)
+	}
+	for _, p := range e.parts {
+		if p.crowded && e.ready.n == 0 && e.admissibleLocked(p) && !p.paused && !p.halted.Load() {
+			return fmt.Errorf("%v waits for room that there is", p.TopicPartition)
+		}
 	}
 	for i := range e.ready.n {
 		p := e.ready.parts[(e.ready.first+i)%len(e.ready.parts)]

@@ -112,6 +112,7 @@ func (e *Engine) Add(tp TopicPartition, fence, start int64) *Part {
 		e.closePartLocked(old, ErrLost, &fx)
 	}
 	p := e.addLocked(tp, fence, start)
+	e.wakeLocked(&fx) // the old one may have left room
 	e.mu.Unlock()
 	fx.run()
 	return p

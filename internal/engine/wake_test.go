@@ -346,3 +346,37 @@ func TestQuantumChanges(t *testing.T) {
 		r.close()
 	})
 }
+
+// A partition that was full is opened anew: the places of its old ownership are
+// free for the others, although its handlers still run.
+func TestAddOverOpenMakesRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.MaxInFlight = 4 })
+		r.Add(p0, 1, 0)
+		answer := make(chan error)
+		for o := range int64(4) {
+			r.on(o, func(_ context.Context, d *Delivery) error {
+				if d.Record.Partition == 0 {
+					return r.until(answer)
+				}
+				return nil
+			})
+		}
+		r.Offer(p0, keyless(p0, 0, 4), 4)
+		r.wait()
+		r.Add(p1, 1, 0)
+		r.Add(p2, 1, 0)
+		r.Offer(p1, keyless(p1, 0, 1), 1)
+		r.Offer(p2, keyless(p2, 0, 1), 1)
+		r.wait()
+		r.at(p1, 0)
+		r.Add(p0, 2, 0)
+		r.wait()
+		r.at(p1, 1)
+		r.at(p2, 1)
+		close(answer)
+		r.wait()
+		r.close()
+	})
+}

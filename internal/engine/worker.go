@@ -235,7 +235,7 @@ func (w *worker) loop() {
 			first = true
 			continue
 		}
-		if e.ready.n > 0 {
+		if e.ready.n > 0 || e.crowded.n > 0 {
 			e.wakeLocked(&fx)
 		}
 		e.mu.Unlock()
