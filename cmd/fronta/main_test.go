@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -52,6 +53,8 @@ func TestScripts(t *testing.T) {
 			"produce":  produce,
 			"consume":  consume,
 			"json":     isJSON,
+			"topics":   topics,
+			"groups":   groups,
 		},
 	})
 }
@@ -199,7 +202,8 @@ func consume(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(adm.CommitAllOffsets(ctx, "script", kadm.Offsets{topic: {0: next}}))
 }
 
-// json TEXT|stdout checks that this is one line with one JSON object; json TEXT FIELD VALUE also looks at a field.
+// json TEXT|stdout checks that this is one line with one JSON object; json TEXT FIELD that it has a field, and json TEXT FIELD
+// VALUE what the field is. A field inside another is named like rows.0.keys.
 func isJSON(ts *testscript.TestScript, _ bool, args []string) {
 	text := args[0]
 	if text == "stdout" {
@@ -209,7 +213,74 @@ func isJSON(ts *testscript.TestScript, _ bool, args []string) {
 	if err := json.Unmarshal([]byte(text), &object); err != nil || strings.Contains(text, "\n") {
 		ts.Fatalf("not one line with one JSON object: %q (%v)", text, err)
 	}
-	if len(args) == 3 && object[args[1]] != args[2] {
-		ts.Fatalf("%s is %v, want %s", args[1], object[args[1]], args[2])
+	if len(args) < 2 {
+		return
+	}
+	var value any = object
+	for _, name := range strings.Split(args[1], ".") {
+		var inner any
+		switch in := value.(type) {
+		case map[string]any:
+			inner = in[name]
+		case []any:
+			if i, err := strconv.Atoi(name); err == nil && i < len(in) {
+				inner = in[i]
+			}
+		}
+		if value = inner; value == nil {
+			ts.Fatalf("no field %s in %s", args[1], text)
+		}
+	}
+	if len(args) == 3 && fmt.Sprint(value) != args[2] {
+		ts.Fatalf("%s is %v, want %s", args[1], value, args[2])
+	}
+}
+
+// topics ADDR some|none PREFIX waits until the cluster has a topic whose name begins like this, or has none.
+func topics(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: topics addr some|none prefix")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c, err := kgo.NewClient(kgo.SeedBrokers(args[0]))
+	ts.Check(err)
+	defer c.Close()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := kadm.NewClient(c).ListTopics(ctx)
+		ts.Check(err)
+		found := "none"
+		for _, name := range all.Names() {
+			if strings.HasPrefix(name, args[2]) {
+				found = "some"
+			}
+		}
+		if found == args[1] {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			ts.Fatalf("%s of the topics %v begin with %s", found, all.Names(), args[2])
+		}
+	}
+}
+
+// groups ADDR checks that the cluster has no consumer group.
+func groups(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: groups addr")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c, err := kgo.NewClient(kgo.SeedBrokers(args[0]))
+	ts.Check(err)
+	defer c.Close()
+	all, err := kadm.NewClient(c).ListGroups(ctx)
+	ts.Check(err)
+	if names := all.Groups(); len(names) > 0 {
+		ts.Fatalf("groups are left: %v", names)
 	}
 }

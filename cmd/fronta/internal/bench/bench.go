@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/fronta-mq/fronta"
+	"github.com/fronta-mq/fronta/cmd/fronta/internal/cli/out"
 	"github.com/fronta-mq/fronta/cmd/fronta/internal/cluster"
 )
 
@@ -162,7 +163,7 @@ func (e *Env) fill(ctx context.Context, purpose string, partitions, records int,
 	}
 	defer client.Close()
 	return topic, produce(ctx, client, 0, records, key, func(i int) {
-		e.Progress(fmt.Sprintf("producing %d of %d records", i, records))
+		e.Progress(fmt.Sprintf("producing %s of %s records", out.Count(i), out.Count(records)))
 	})
 }
 

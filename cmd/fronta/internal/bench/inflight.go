@@ -75,7 +75,7 @@ func RunInflight(ctx context.Context, e *Env, records int) (r *Inflight, err err
 	}
 	r = &Inflight{Scenario: "inflight", Machine: e.machine(), Records: records, Bytes: RecordBytes, Goal: InflightGoal}
 	_, err = c.until(ctx, func() bool {
-		e.Progress(fmt.Sprintf("%d of %d handlers wait", waiting.Load(), records))
+		e.Progress(fmt.Sprintf("%s of %s handlers wait", out.Count(waiting.Load()), out.Count(records)))
 		return int(waiting.Load()) == records
 	})
 	if err == nil {

@@ -71,7 +71,7 @@ func RunKeys(ctx context.Context, e *Env, keys int) (r *Keys, err error) {
 	r = &Keys{Scenario: "keys", Machine: e.machine(), Keys: keys, Bytes: RecordBytes, Measured: max(keys/10, 1), Goal: KeysGoal}
 	step := func(from, to int) (heap uint64, goroutines int, err error) {
 		err = produce(ctx, client, from, to, func(i int) int { return i }, func(i int) {
-			e.Progress(fmt.Sprintf("produced %d of %d keys", i, keys), fmt.Sprintf("handled %d", c.consumer.Stats().Accepted))
+			e.Progress(fmt.Sprintf("produced %s of %s keys", out.Count(i), out.Count(keys)), "handled "+out.Count(c.consumer.Stats().Accepted))
 		})
 		if err != nil {
 			return 0, 0, err

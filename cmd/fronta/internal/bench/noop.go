@@ -110,7 +110,7 @@ func (e *Env) noop(ctx context.Context, o NoopOptions, partitions int) (p pairs,
 		return p, err
 	}
 	for i := -1; i < o.Runs; i++ {
-		e.Progress(fmt.Sprintf("%d partitions: run %d of %d", partitions, max(i, 0)+1, o.Runs))
+		e.Progress(fmt.Sprintf("%d partition(s): run %d of %d", partitions, max(i, 0)+1, o.Runs))
 		bare := func() (rps float64, err error) { rest(); return e.noopBare(ctx, topic, o.Records) }
 		with := func() (rps float64, err error) { rest(); return e.noopFronta(ctx, topic, o.Records, i == o.Runs-1) }
 		first, second := bare, with

@@ -166,16 +166,21 @@ func (e *Env) sleep(ctx context.Context, topic string, keys, records int, profil
 	if err != nil {
 		return row, err
 	}
-	row = SleepRow{Keys: keys, Records: records}
-	row.Seconds = (slices.Max(ends) - slices.Min(starts)).Seconds()
+	took, ideal := schedule(starts, ends, keys)
+	return SleepRow{
+		Keys: keys, Records: records,
+		Seconds: took.Seconds(), IdealSeconds: ideal.Seconds(), Ratio: float64(took) / float64(ideal),
+	}, nil
+}
+
+// schedule compares how long handlers took together, from the first start to the last end, with how long they would have
+// taken if none had waited without need. Record i is in lane i%keys.
+func schedule(starts, ends []time.Duration, keys int) (took, ideal time.Duration) {
 	lanes := make([]time.Duration, keys)
 	var total time.Duration
-	for i := range records {
-		took := ends[i] - starts[i]
-		lanes[i%keys] += took
-		total += took
+	for i := range starts {
+		lanes[i%keys] += ends[i] - starts[i]
+		total += ends[i] - starts[i]
 	}
-	row.IdealSeconds = max(slices.Max(lanes), total/SleepConcurrency).Seconds()
-	row.Ratio = row.Seconds / row.IdealSeconds
-	return row, nil
+	return slices.Max(ends) - slices.Min(starts), max(slices.Max(lanes), total/SleepConcurrency)
 }

@@ -152,7 +152,8 @@ func newBenchSettleCommand(env *cli.Env) *cobra.Command {
 		Use:   "settle",
 		Short: "Cost of a settle with few and many unfinished records",
 		Long: "Drives the core of one partition, without a broker: with 1,000 and with 1,000,000 unfinished records of which 1,000\n" +
-			"run, one that runs is settled, another taken and another admitted. Each has a key of its own.",
+			"run, one that runs is settled, picked at random, another is taken and another admitted. There are 10,000 keys; with\n" +
+			"a key for each record, and with all of them running, it is measured besides.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := errors.Join(within("many", o.Many, bench.SettleFew, 50_000_000), within("rounds", o.Rounds, 1, 1_000)); err != nil {

@@ -43,7 +43,6 @@ type day struct {
 	topic   string
 	letters string
 	group   string
-	began   time.Time
 
 	check   *checker.Checker
 	commits *positions
@@ -51,6 +50,7 @@ type day struct {
 	members []*member
 
 	mu       sync.Mutex
+	began    time.Time
 	produced int64
 	ends     map[int32]int64 // the offset after the last acknowledged one
 	lost     error           // why an order could not be produced
@@ -73,14 +73,14 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options, display Display) (*
 		check: checker.New(checker.Options{MaxViolations: 20}), commits: newPositions(), ends: make(map[int32]int64),
 	}
 	d.shop = &shop{opts: o, bank: bank{customer: o.unlucky(), length: o.after(outage), say: d.say}}
-	d.began = time.Now()
+	d.begin()
 	if err := d.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.happen(ctx); err != nil {
 		return nil, err
 	}
-	took := time.Since(d.began)
+	took := d.age()
 	f, err := d.collect(ctx)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,21 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options, display Display) (*
 	return s, nil
 }
 
+// begin sets the clock to zero.
+func (d *day) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.began = time.Now()
+}
+
+func (d *day) age() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.began)
+}
+
 func (d *day) say(line string) {
-	d.display.Say(fmt.Sprintf("%5.1fs  %s", time.Since(d.began).Seconds(), line))
+	d.display.Say(fmt.Sprintf("%5.1fs  %s", d.age().Seconds(), line))
 }
 
 func (d *day) open(ctx context.Context) (err error) {
@@ -128,7 +141,7 @@ func (d *day) happen(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	d.began = time.Now()
+	d.begin()
 	if err := d.events(ctx, cancel); err != nil {
 		return err
 	}
