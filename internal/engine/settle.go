@@ -32,11 +32,17 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 		e.finishLocked(t)
 		return true
 	}
-	if out.Verb == Fail && p.ctx.Err() != nil {
+	if (out.Verb == Fail || out.Verb == Reject && e.cfg.Handle != nil) && p.ctx.Err() != nil {
 		// The handler gave up because it was told to: the record is as
-		// unfinished as before, and this was no attempt (H-085).
+		// unfinished as before, and this was no attempt (H-085). Nor is what
+		// it says then to be taken for a verdict on the record.
 		e.counters.Abandoned++
 		out.Verb = notRun
+	}
+	if e.cfg.Handle == nil {
+		// The caller of Receive may still look at its delivery, or a second
+		// verb of its own may just ask the retry policy about it.
+		t = e.renewLocked(t)
 	}
 	switch out.Verb {
 	case notRun:
