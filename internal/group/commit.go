@@ -17,11 +17,7 @@ import (
 type committed struct {
 	mu sync.Mutex
 	m  map[engine.TopicPartition]stored
-}
 
-type stored struct {
-	offset int64
-	at     time.Time
 	// A commit without an answer may still be applied, and later than one
 	// that was sent after it and confirmed:
 	//
@@ -29,8 +25,13 @@ type stored struct {
 	//	commit 2: offset 140, sent over a new connection, confirmed
 	//	broker:   takes commit 1 from the old connection; 100 is stored
 	//
-	// Until then the position is committed again at every tick (H-002).
+	// Until then every position is committed again at every tick (H-002).
 	doubtUntil time.Time
+}
+
+type stored struct {
+	offset int64
+	at     time.Time
 }
 
 func (c *committed) init() { c.m = make(map[engine.TopicPartition]stored) }
@@ -56,16 +57,21 @@ func (c *committed) set(tp engine.TopicPartition, offset int64, now time.Time) {
 	c.m[tp] = s
 }
 
-func (c *committed) doubt(tp engine.TopicPartition, until time.Time) {
+// doubt is told that a commit may have been sent and has no answer.
+func (c *committed) doubt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, ok := c.m[tp]
-	if !ok {
-		s.offset = -1
-	}
-	s.doubtUntil = until
-	c.m[tp] = s
+	c.doubtUntil = time.Now().Add(doubtFor)
 }
+
+func (c *committed) doubtful(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now.Before(c.doubtUntil)
+}
+
+// doubtFor is how long a commit without an answer may still be on its way.
+const doubtFor = 30 * time.Second
 
 // Committed is the offset that the brokers have confirmed for a partition, −1
 // if none yet under this ownership.
@@ -79,7 +85,7 @@ func (d *Driver) Committed(tp engine.TopicPartition) int64 {
 // due says whether a position is worth a commit now.
 func (d *Driver) due(p engine.Position, now time.Time) bool {
 	s, ok := d.committed.get(p.TopicPartition)
-	return !ok || s.offset != p.Offset || now.Before(s.doubtUntil) ||
+	return !ok || s.offset != p.Offset || d.committed.doubtful(now) ||
 		d.cfg.CommitRefresh > 0 && now.Sub(s.at) >= d.cfg.CommitRefresh // H-008
 }
 
@@ -224,11 +230,10 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, final 
 				return
 			}
 			if err != nil {
-				doubt := time.Now().Add(doubtFor)
+				if len(sent) > 0 {
+					d.committed.doubt()
+				}
 				for _, p := range todo {
-					if _, ok := sent[p.TopicPartition]; ok {
-						d.committed.doubt(p.TopicPartition, doubt)
-					}
 					failed(p.TopicPartition, err)
 				}
 				return
@@ -259,9 +264,6 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, final 
 
 var errNothingLeft = errors.New("no partition of the commit is owned any more")
 
-// doubtFor is how long a commit without an answer may still be on its way.
-const doubtFor = 30 * time.Second
-
 // commitFailed draws the consequences of one partition's failed commit.
 func (s *session) commitFailed(at engine.Position, err error) {
 	d := s.d
@@ -285,4 +287,14 @@ func (s *session) commitFailed(at engine.Position, err error) {
 	}
 	d.cfg.Log.Warn("commit failed; it will be tried again", "group", d.cfg.Group,
 		"topic", at.Topic, "partition", at.Partition, "offset", at.Offset, "epoch", at.Epoch, "metadata_length", 0, "err", err)
+}
+
+// commitHook hears of commits that got no answer, also of those that the
+// client then tries again by itself and that succeed.
+type commitHook struct{ c *committed }
+
+func (h commitHook) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if key == int16(kmsg.OffsetCommit) && e2e.Err() != nil {
+		h.c.doubt()
+	}
 }

@@ -64,7 +64,7 @@ func (d *Driver) join() (*session, error) {
 		kgo.OnPartitionsRevoked(s.revoked),
 		kgo.OnPartitionsLost(s.lost),
 		kgo.AdjustFetchOffsetsFn(s.starts),
-		kgo.WithHooks(&manageHook{s}),
+		kgo.WithHooks(&manageHook{s}, commitHook{&d.committed}),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		noDeliveryTimeout,
 	)
