@@ -535,7 +535,8 @@ func (e *Engine) zombieLocked(t *task) {
 		e.zombies[t.part.TopicPartition] = z
 	}
 	z[t] = struct{}{}
-	if s := t.more; s != nil && s.deadline != nil {
+	// The deadline of a pulled delivery stands: it ends this, too.
+	if s := t.more; s != nil && s.deadline != nil && e.stopping {
 		s.deadline.Stop()
 	}
 }

@@ -215,7 +215,9 @@ func (e *Engine) expire(t *task) {
 // reported, and released as a failed attempt, since nobody else ever will.
 func (e *Engine) Dropped(p Pulled) {
 	t := p.t
+	e.mu.Lock()
 	since := t.more.since
+	e.mu.Unlock()
 	out := e.withDelay(t, Outcome{Verb: Fail, Err: ErrDropped})
 	if e.settlePulled(t, out, nil) == nil {
 		e.mu.Lock()

@@ -19,6 +19,8 @@ type watched struct {
 
 func (w *watchdog) init(e *Engine) {
 	w.e = e
+	e.mu.Lock() // look waits until there is a timer for it
+	defer e.mu.Unlock()
 	if e.cfg.StuckAfter > 0 {
 		w.timer = time.AfterFunc(w.interval(), w.look)
 	}
@@ -59,19 +61,30 @@ func (w *watchdog) look() {
 
 // lookAtPulledLocked does the same for deliveries handed out by Receive.
 func (e *Engine) lookAtPulledLocked(now time.Time, fx *effects) {
+	e.eachOutLocked(func(t *task) {
+		age := now.Sub(t.more.since)
+		if age >= e.cfg.StuckAfter && !t.more.reported {
+			t.more.reported = true
+			e.counters.StuckReports++
+			fx.add(func() { e.cfg.Events.stuck(&t.Delivery, age, false) })
+		}
+	})
+}
+
+// eachOutLocked calls f for every delivery handed out by Receive and not
+// settled, those of partitions that are gone included.
+func (e *Engine) eachOutLocked(f func(*task)) {
 	for _, p := range e.parts {
 		for _, t := range p.tasks {
-			if t == nil || t.more == nil || t.more.since.IsZero() || e.currentLocked(t) != nil {
-				continue
+			if t != nil && t.more != nil && !t.more.since.IsZero() && e.currentLocked(t) == nil {
+				f(t)
 			}
-			age := now.Sub(t.more.since)
-			if age < e.cfg.StuckAfter {
-				continue
-			}
-			if !t.more.reported {
-				t.more.reported = true
-				e.counters.StuckReports++
-				fx.add(func() { e.cfg.Events.stuck(&t.Delivery, age, false) })
+		}
+	}
+	for _, zs := range e.zombies {
+		for t := range zs {
+			if t.more != nil && !t.more.since.IsZero() {
+				f(t)
 			}
 		}
 	}
@@ -88,13 +101,11 @@ func (w *watchdog) stuckLocked() (n int64) {
 	if e.cfg.Handle != nil {
 		return n
 	}
-	for _, p := range e.parts {
-		for _, t := range p.tasks {
-			if t != nil && t.more != nil && t.more.reported && e.currentLocked(t) == nil {
-				n++
-			}
+	e.eachOutLocked(func(t *task) {
+		if t.more.reported {
+			n++
 		}
-	}
+	})
 	return n
 }
 
