@@ -56,9 +56,11 @@ type Config struct {
 	// MaxBufferedBytes is how many bytes of records may be held, over all
 	// partitions, in work or read ahead; every partition may use an equal
 	// share. A record counts with its key, value, headers and 320 bytes. Above
-	// it reading pauses, and goes over it by one record a partition at most.
-	// What the client has fetched and not handed over comes on top: at most
-	// kgo.FetchMaxBytes (default here 32 MiB) a broker. Default 64 MiB.
+	// it reading pauses. It can go over it by what a fetch brings, when records
+	// are larger than those before them, and what the client has fetched and
+	// not handed over comes on top: each at most kgo.FetchMaxBytes a broker, as
+	// compressed as the records are (default here 32 MiB, or MaxBufferedBytes if
+	// that is less, but at least 1 MiB). Default 64 MiB.
 	MaxBufferedBytes int64
 
 	// Retry says how long a record waits after a failed attempt. Default

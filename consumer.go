@@ -257,6 +257,7 @@ func (c *Consumer) groupConfig() group.Config {
 		Client: cfg.Client, Group: cfg.Group, Topics: cfg.Topics, Regex: cfg.Regex,
 		NextGen: cfg.Protocol == ConsumerProtocol, ReadCommitted: cfg.Isolation == ReadCommitted,
 		Start: cfg.StartAt.offset(), StartLatest: cfg.StartAt.kind == startLatest, Reset: cfg.OutOfRange.offset(),
+		FetchMaxBytes:   int32(min(max(cfg.MaxBufferedBytes, 1<<20), 32<<20)),
 		DeadLetterTopic: cfg.DeadLetter.topic,
 		CommitInterval:  cfg.CommitInterval, CommitRefresh: commitRefresh, CommitTimeout: commitTimeout,
 		DrainTimeout: cfg.DrainTimeout, RevokeTimeout: revoke, LeaveTimeout: leaveTimeout,

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -378,4 +377,9 @@ func (b *bench) fail(f kfake.Fault) *kfake.FaultHandle {
 	return b.broker.Cluster().Fault(f)
 }
 
-func sprint(v any) string { return fmt.Sprint(v) }
+// errUnknownMember voids a membership.
+var errUnknownMember = kerr.UnknownMemberID
+
+func (b *bench) failCommits() *kfake.FaultHandle {
+	return b.fail(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: billing, Err: kerr.UnknownTopicOrPartition})
+}

@@ -12,8 +12,9 @@ import "slices"
 //     needs reading; if all are full, the driver just does not ask.
 //
 // So a partition whose records do not get done stops neither the reading nor
-// the work of the others, and memory is bounded by MaxBytes plus one record a
-// partition, besides what the client itself has fetched ahead.
+// the work of the others, and memory is bounded by MaxBytes plus what one
+// fetch brings (records are asked for by their number, guessed from the size of
+// those before), besides what the client itself has fetched ahead.
 type intake struct {
 	wake      chan struct{}
 	waiting   bool // the driver waits for room

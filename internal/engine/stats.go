@@ -163,6 +163,7 @@ func (e *Engine) Stats() Stats {
 		Bytes: e.bytes, Workers: len(e.workers.all), Stopping: e.stopping,
 	}
 	s.Stuck = e.watch.stuckLocked()
+	s.Running -= e.workers.heldLocked()
 	for _, p := range e.parts {
 		ps := PartStats{
 			TopicPartition: p.TopicPartition, Fence: p.Fence, End: p.end, Staged: p.stagedN,
@@ -179,6 +180,26 @@ func (e *Engine) Stats() Stats {
 	}
 	slices.SortFunc(s.Parts, func(a, b PartStats) int { return compare(a.TopicPartition, b.TopicPartition) })
 	return s
+}
+
+// heldLocked is how many records workers hold without running them: those of
+// their batches that they have not come to, or that wait to be settled. A run
+// counts as one record.
+func (w *workers) heldLocked() (n int) {
+	for x := range w.all {
+		if x.inRun {
+			continue
+		}
+		held := int(x.size.Load())
+		if x.taken > 0 {
+			held = int(x.taken)
+		}
+		if _, running := x.whereLocked(); running != nil {
+			held--
+		}
+		n += held
+	}
+	return n
 }
 
 func (p *Part) blockedStatsLocked() []Blocked {

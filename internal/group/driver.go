@@ -42,6 +42,7 @@ type Config struct {
 	Start         kgo.Offset
 	StartLatest   bool
 	Reset         kgo.Offset
+	FetchMaxBytes int32 // what one fetch may bring, unless Client says otherwise
 
 	DeadLetterTopic string // "": none
 

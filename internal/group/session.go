@@ -49,7 +49,7 @@ func (d *Driver) join() (*session, error) {
 		// A partition that is read again after a pause is asked for only when
 		// the fetch under way has ended, so that wait is kept short.
 		kgo.FetchMaxWait(500 * time.Millisecond),
-		kgo.FetchMaxBytes(32 << 20),
+		kgo.FetchMaxBytes(cfg.FetchMaxBytes),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 	}
 	opts = append(opts, cfg.Client...)
