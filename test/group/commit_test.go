@@ -123,13 +123,13 @@ func TestLostAnswerThatIsAppliedLate(t *testing.T) {
 		m := w.join("a", fronta.Config{Protocol: protocol}, accept)
 		w.until("assigned", m.owns(1))
 
-		var lost *kmsg.OffsetCommitRequest
+		var sent atomic.Pointer[kmsg.OffsetCommitRequest]
 		w.cluster().ControlKey(int16(kmsg.OffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			req := r.(*kmsg.OffsetCommitRequest)
 			if req.Topics[0].Partitions[0].Offset != 100 {
 				return nil, nil, false
 			}
-			lost = req
+			sent.Store(req)
 			return nil, errors.New("the connection is cut"), true
 		})
 		// Whatever the client tries again of its own has to fail too.
@@ -140,12 +140,12 @@ func TestLostAnswerThatIsAppliedLate(t *testing.T) {
 			},
 		})
 		w.produce(0, keys("a", 100)...)
-		w.until("commit of 100", func() bool { return lost != nil })
+		w.until("commit of 100", func() bool { return sent.Load() != nil })
 		w.produce(0, keys("b", 40)...)
 		w.until("commit of 140", func() bool { return w.stored(0) == 140 })
 		cut.Remove()
 
-		late := kmsg.NewPtrOffsetCommitRequest()
+		late, lost := kmsg.NewPtrOffsetCommitRequest(), sent.Load()
 		late.Group, late.MemberID, late.Generation = lost.Group, lost.MemberID, lost.Generation
 		late.Topics = lost.Topics
 		late.Topics[0].Topic = topic
