@@ -39,6 +39,9 @@ func TestBatchWithOneSlowRecord(t *testing.T) {
 		}, 10)
 		r.Resume(p0)
 		r.pass(10 * time.Millisecond)
+		if n := r.Stats().Running; n != 1 {
+			t.Errorf("%d handlers run, want 1", n)
+		}
 		got := slices.Clone(r.startedNow())
 		slices.Sort(got)
 		if want := []int64{0, 1, 2, 3, 4, 5, 6, 7, 9}; !slices.Equal(got, want) {

@@ -123,6 +123,9 @@ func TestRevokeCountsWhatARunDid(t *testing.T) {
 		if len(ps) != 1 || ps[0].Offset != 5 {
 			t.Errorf("final positions %+v, want offset 5", ps)
 		}
+		if n := r.Stats().Running; n != 0 {
+			t.Errorf("%d records of ours are in work", n)
+		}
 		answer <- nil
 		r.wait()
 		r.close()
@@ -535,4 +538,33 @@ func TestCloseInEveryState(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A worker holds four records and runs the first when their partition is lost.
+func TestLoseWhatABatchHolds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Concurrency = 1 })
+		r.Add(p0, 1, 0)
+		r.on(0, func(context.Context, *Delivery) error { return snooze(time.Hour) })
+		r.Offer(p0, keyless(p0, 0, 1), 5) // keeps a run away
+		r.wait()
+		answer := r.block(1)
+		r.quick(true)
+		r.Pause(p0)
+		r.Offer(p0, keyless(p0, 1, 4), 5)
+		r.Resume(p0)
+		r.wait()
+		r.Lose([]TopicPartition{p0})
+		r.wait()
+		if n := r.Stats().Running; n != 0 {
+			t.Errorf("%d records of ours are in work", n)
+		}
+		answer <- nil
+		r.wait()
+		if n := len(r.startedNow()); n != 2 {
+			t.Errorf("%d handlers were started, want 2", n)
+		}
+		r.close()
+	})
 }

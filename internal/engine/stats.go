@@ -182,22 +182,24 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// heldLocked is how many records workers hold without running them: those of
-// their batches that they have not come to, or that wait to be settled. A run
-// counts as one record.
+// heldLocked is how many records of open partitions workers hold without
+// running them: those of their batches that they have not come to, or that wait
+// to be settled. A run counts as one record.
 func (w *workers) heldLocked() (n int) {
 	for x := range w.all {
 		if x.inRun {
 			continue
 		}
-		held := int(x.size.Load())
+		end := int(x.size.Load())
 		if x.taken > 0 {
-			held = int(x.taken)
+			end = int(x.taken)
 		}
-		if _, running := x.whereLocked(); running != nil {
-			held--
+		_, running := x.whereLocked()
+		for _, t := range x.batch[min(x.settled, end):end] {
+			if t != running && t.part.open {
+				n++
+			}
 		}
-		n += held
 	}
 	return n
 }
