@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,14 +298,16 @@ func TestMethodsFromHandlerAndHooks(t *testing.T) {
 					b.produce(record("a", "fail once"), record("b", "poison"), record("c", "x"))
 					var c *running
 					made := make(chan struct{})
-					var once sync.Once
+					// No sync.Once: who waits for a mutex holds the bubble's clock.
+					var stopped atomic.Bool
 					stop := func() {
 						<-made
-						once.Do(func() {
-							if err := end(c.Consumer); err != nil {
-								t.Errorf("%s: %v", how, err)
-							}
-						})
+						if stopped.Swap(true) {
+							return
+						}
+						if err := end(c.Consumer); err != nil {
+							t.Errorf("%s: %v", how, err)
+						}
 					}
 					hook := &recorder{also: func(told string) {
 						if told == from {
@@ -339,11 +342,11 @@ func TestMethodsFromHandlerAndHooks(t *testing.T) {
 			virtual(t, 1, func(b *bench) {
 				b.produce(record("a", "fail once"), record("b", "poison"), record("c", "x"))
 				var c *fronta.Consumer
-				var once sync.Once
+				var stopped atomic.Bool
 				hook := &recorder{also: func(told string) {
 					all(b, c)
-					if told == from {
-						once.Do(func() { _ = c.Close() })
+					if told == from && !stopped.Swap(true) {
+						_ = c.Close()
 					}
 				}}
 				cfg := b.config()
