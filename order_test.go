@@ -42,10 +42,10 @@ func (l *lanes) run(lane string, r *fronta.Record, work func() error) error {
 	lane = fmt.Sprintf("%s/%d %s", r.Topic, r.Partition, lane)
 	l.mu.Lock()
 	if other, ok := l.running[lane]; ok {
-		l.t.Errorf("lane %s: %d runs while %d does", lane, r.Offset, other)
+		l.t.Errorf("lane %.60q: %d runs while %d does", lane, r.Offset, other)
 	}
 	if last, ok := l.last[lane]; ok && r.Offset < last {
-		l.t.Errorf("lane %s: %d runs after %d", lane, r.Offset, last)
+		l.t.Errorf("lane %.60q: %d runs after %d", lane, r.Offset, last)
 	}
 	l.running[lane], l.last[lane] = r.Offset, r.Offset
 	l.most = max(l.most, len(l.running))
