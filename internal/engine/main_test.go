@@ -94,6 +94,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Cleanup(func() {
 		close(r.over)
 		r.Close()
+		time.Sleep(1000 * time.Hour) // handlers that sleep return
 	})
 	return r
 }

@@ -167,22 +167,24 @@ func TestMaxInFlightBelowPartitions(t *testing.T) {
 // The patrol has to come again, or the other seven wait behind it for ever.
 func TestPatrolComesAgainForWorkerThatHasNotBegun(t *testing.T) {
 	t.Parallel()
-	e := newRig(t, nil).Engine
-	e.mu.Lock()
-	w := &worker{e: e, wake: make(chan struct{}, 1)}
-	w.size.Store(8)
-	w.batch = make([]*task, 8)
-	e.workers.all[w] = struct{}{}
-	e.workers.armed = false
-	e.mu.Unlock()
-	e.workers.walk()
-	e.mu.Lock()
-	armed := e.workers.armed
-	delete(e.workers.all, w)
-	e.mu.Unlock()
-	if !armed {
-		t.Error("the patrol does not come again")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newRig(t, nil).Engine
+		e.mu.Lock()
+		w := &worker{e: e, wake: make(chan struct{}, 1)}
+		w.size.Store(8)
+		w.batch = make([]*task, 8)
+		e.workers.all[w] = struct{}{}
+		e.workers.armed = false
+		e.mu.Unlock()
+		e.workers.walk()
+		e.mu.Lock()
+		armed := e.workers.armed
+		delete(e.workers.all, w)
+		e.mu.Unlock()
+		if !armed {
+			t.Error("the patrol does not come again")
+		}
+	})
 }
 
 // Handlers that wait for hours cost the patrol nothing once it has seen them.
