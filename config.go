@@ -1,6 +1,7 @@
 package fronta
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -120,7 +121,8 @@ type Config struct {
 	// interfaces named Hook….
 	Hooks []any
 
-	rebalanceTimeout time.Duration // as Client has it
+	rebalanceTimeout time.Duration   // as Client has it
+	context          context.Context // as Client has it
 }
 
 // Unlimited is a MaxDeliveries without end.
@@ -199,10 +201,21 @@ func (s Start) offset() kgo.Offset {
 	case startLatest:
 		return kgo.NewOffset().AtEnd()
 	case startTime:
-		return kgo.NewOffset().AfterMilli(s.at.UnixMilli())
+		// The driver looks up the time itself. The client has a time in the
+		// same place as an offset, so that it could be taken for a committed
+		// one.
+		return kgo.NewOffset().AtEnd()
 	default:
 		return kgo.NewOffset().AtStart()
 	}
+}
+
+// since is the time of a Since, zero for others.
+func (s Start) since() time.Time {
+	if s.kind != startTime {
+		return time.Time{}
+	}
+	return s.at
 }
 
 func (r Reset) offset() kgo.Offset {
@@ -424,6 +437,7 @@ func (c *Config) checkClient() error {
 		return bad("Client", "has kgo.ServerSideBalancer, but Config.Protocol is ClassicProtocol: set Protocol to ConsumerProtocol")
 	}
 	c.rebalanceTimeout, _ = probe.OptValue(kgo.RebalanceTimeout).(time.Duration)
+	c.context, _ = probe.OptValue(kgo.WithContext).(context.Context)
 	return nil
 }
 

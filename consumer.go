@@ -254,9 +254,10 @@ func (c *Consumer) groupConfig() group.Config {
 		revoke = min(revoke, r*3/4)
 	}
 	return group.Config{
-		Client: cfg.Client, Group: cfg.Group, Topics: cfg.Topics, Regex: cfg.Regex,
+		Client: cfg.Client, Context: cfg.context, Group: cfg.Group, Topics: cfg.Topics, Regex: cfg.Regex,
 		NextGen: cfg.Protocol == ConsumerProtocol, ReadCommitted: cfg.Isolation == ReadCommitted,
-		Start: cfg.StartAt.offset(), StartLatest: cfg.StartAt.kind == startLatest, Reset: cfg.OutOfRange.offset(),
+		Start: cfg.StartAt.offset(), StartLatest: cfg.StartAt.kind == startLatest, StartSince: cfg.StartAt.since(),
+		Reset: cfg.OutOfRange.offset(), ResetLatest: cfg.OutOfRange == ResetLatest,
 		FetchMaxBytes:   int32(min(max(cfg.MaxBufferedBytes, 1<<20), 32<<20)),
 		DeadLetterTopic: cfg.DeadLetter.topic,
 		CommitInterval:  cfg.CommitInterval, CommitRefresh: commitRefresh, CommitTimeout: commitTimeout,

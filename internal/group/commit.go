@@ -115,7 +115,7 @@ func (s *session) commits(ctx context.Context) {
 			// outcome is known when the last one is made.
 			once, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
 			stop := context.AfterFunc(ctx, func() { time.AfterFunc(d.cfg.CommitTimeout/4, cancel) })
-			ok = s.commitPositions(once, todo, nil)
+			ok = len(s.commitOnce(once, todo, live)) == 0
 			stop()
 			cancel()
 		}
@@ -129,52 +129,55 @@ func (s *session) commits(ctx context.Context) {
 	}
 }
 
-// commitFinal commits the last positions of partitions, trying again while
-// ctx allows.
-func (s *session) commitFinal(ctx context.Context, tps []engine.TopicPartition) {
+// commitLast commits what is due of all partitions before the group is left,
+// trying again while ctx allows.
+func (s *session) commitLast(ctx context.Context) {
 	now := time.Now()
 	var todo []engine.Position
-	if len(tps) > 0 {
-		for _, p := range s.d.engine.Positions(tps...) {
-			if s.d.due(p, now) {
-				todo = append(todo, p)
-			}
+	for _, p := range s.d.engine.Positions() {
+		if s.d.due(p, now) {
+			todo = append(todo, p)
 		}
 	}
-	s.commitPositions(ctx, todo, todo)
+	s.commitAll(ctx, todo, live)
 }
 
-// commitPositions commits positions and says whether all were confirmed.
-//
-// With final nil the offsets sent are not those of todo but whatever the
-// engine says when the request is built for the wire: a partition that has
-// gone meanwhile is left out, one that has moved on is sent as it is. At that
-// point the client holds the group's generation, so the check and the commit
-// are one step (H-033). final are positions of partitions that the engine has
-// closed while we still own them; nobody else can move those, and they are
-// tried again until ctx ends.
-func (s *session) commitPositions(ctx context.Context, todo, final []engine.Position) bool {
+// offsetsOf says which offsets a commit carries.
+type offsetsOf bool
+
+const (
+	// live: whatever the engine says when the request is built for the wire. A
+	// partition that has gone meanwhile is left out, one that has moved on is
+	// sent as it is. At that point the client holds the group's generation, so
+	// the check and the commit are one step (H-033).
+	live offsetsOf = false
+	// closed: those given, of partitions that the engine has closed while they
+	// are ours: nobody else can move them before the rebalance callback in
+	// which this happens has returned.
+	closed offsetsOf = true
+)
+
+// commitAll commits positions, trying again until all are confirmed, ctx ends
+// or the membership is void.
+func (s *session) commitAll(ctx context.Context, todo []engine.Position, offsets offsetsOf) {
 	for wait := 50 * time.Millisecond; len(todo) > 0; wait = min(2*wait, time.Second) {
-		todo = s.commitOnce(ctx, todo, final != nil)
-		if final == nil {
-			return len(todo) == 0
-		}
-		if len(todo) == 0 || ctx.Err() != nil {
-			break
+		todo = s.commitOnce(ctx, todo, offsets)
+		if len(todo) == 0 {
+			return
 		}
 		select {
 		case <-s.void:
-			return false
+			return
 		case <-ctx.Done():
+			return
 		case <-time.After(wait):
 		}
 	}
-	return len(todo) == 0
 }
 
 // commitOnce sends one commit and answers with the positions worth another
 // try.
-func (s *session) commitOnce(ctx context.Context, todo []engine.Position, final bool) (again []engine.Position) {
+func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which offsetsOf) (again []engine.Position) {
 	d := s.d
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
 	for _, p := range todo {
@@ -193,7 +196,7 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, final 
 			for _, rp := range t.Partitions {
 				tp := engine.TopicPartition{Topic: t.Topic, Partition: rp.Partition}
 				at := engine.Position{TopicPartition: tp, Offset: rp.Offset, Epoch: rp.LeaderEpoch}
-				if !final {
+				if which == live {
 					now := d.engine.Positions(tp)
 					if len(now) == 0 {
 						continue

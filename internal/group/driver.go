@@ -34,6 +34,7 @@ import (
 // Config is what a Driver runs by. All of it is checked by package fronta.
 type Config struct {
 	Client        []kgo.Opt
+	Context       context.Context // kgo.WithContext's, if Client has it
 	Group         string
 	Topics        []string
 	Regex         bool
@@ -41,7 +42,9 @@ type Config struct {
 	ReadCommitted bool
 	Start         kgo.Offset
 	StartLatest   bool
+	StartSince    time.Time // zero: StartLatest or Start decides
 	Reset         kgo.Offset
+	ResetLatest   bool
 	FetchMaxBytes int32 // what one fetch may bring, unless Client says otherwise
 
 	DeadLetterTopic string // "": none
@@ -146,8 +149,7 @@ func (d *Driver) Run(ctx, hard context.Context) error {
 }
 
 // closeTimeout is how long the end of Run waits for clients that are being
-// closed. When the brokers don't answer, a client gives its fetch sessions and
-// its metrics a second each before it ends.
+// closed.
 const closeTimeout = 5 * time.Second
 
 // waitClosed waits until no goroutine of a client is left.

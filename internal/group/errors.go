@@ -60,21 +60,24 @@ func fatalGroupError(cfg Config, err error, joined bool) error {
 	return fmt.Errorf("fronta: join group %q: %s: %w", cfg.Group, what, err)
 }
 
-// fetchFailed draws the consequences of an error that a poll returned.
-func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
+// fetchFailed draws the consequences of an error that a poll returned, and says
+// whether it was one of the brokers'.
+func (s *session) fetchFailed(tp engine.TopicPartition, err error) bool {
 	d := s.d
 	var loss *kgo.ErrDataLoss
 	var group *kgo.ErrGroupSession
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
-		return // the poll was broken, by us
+		return false // the poll was broken, by us
 	case errors.As(err, &group):
-		return // manageHook has heard of it
+		return false // manageHook has heard of it
 	case errors.As(err, &loss):
 		d.cfg.Log.Error("the log was truncated: records that were read are gone, reading goes on elsewhere",
 			"topic", tp.Topic, "partition", tp.Partition, "read_to", loss.ConsumedTo, "resumed_at", loss.ResetTo)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		d.engine.Fail(fmt.Errorf("fronta: topic %q partition %d: the offset to read is not in the log any more, and Config.OutOfRange is ResetNone: set the group's offset, or choose where to go on: %w", tp.Topic, tp.Partition, err))
+	case errors.Is(err, kerr.UnknownTopicID):
+		s.suspect(tp.Topic)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		if s.starting(tp.Topic) {
 			d.engine.Fail(fmt.Errorf("fronta: read topic %q: denied: grant READ on Topic %q: %w", tp.Topic, tp.Topic, err))
@@ -87,6 +90,7 @@ func (s *session) fetchFailed(tp engine.TopicPartition, err error) {
 	if f := d.cfg.Events.FetchFailed; f != nil {
 		f(tp, err)
 	}
+	return true
 }
 
 // starting says whether a denial to read the topic is one from the start: the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
@@ -35,7 +36,11 @@ type session struct {
 	voidOnce sync.Once
 	stopping chan struct{} // closed when serve is over: rebalances need no drain
 	done     sync.WaitGroup
+	reading  context.Context // ends with serve
 	cancel   context.CancelFunc
+	kill     context.CancelFunc // ends the client's requests, whatever they wait for
+
+	looking atomic.Bool // for a topic that was made again
 }
 
 // join makes a client that joins the group.
@@ -43,6 +48,11 @@ func (d *Driver) join() (*session, error) {
 	s := &session{d: d, began: time.Now(), void: make(chan struct{}), stopping: make(chan struct{})}
 	s.first, s.read = d.client.Load() == nil, make(map[string]bool)
 	cfg := &d.cfg
+	life := cfg.Context
+	if life == nil {
+		life = context.Background()
+	}
+	life, s.kill = context.WithCancel(life)
 	opts := []kgo.Opt{
 		kgo.WithLogger(clientLog{cfg.Log}),
 		kgo.MetadataMaxAge(time.Minute),
@@ -54,6 +64,7 @@ func (d *Driver) join() (*session, error) {
 	}
 	opts = append(opts, cfg.Client...)
 	opts = append(opts,
+		kgo.WithContext(life),
 		kgo.ConsumerGroup(cfg.Group),
 		kgo.ConsumeTopics(cfg.Topics...),
 		kgo.DisableAutoCommit(),
@@ -79,6 +90,7 @@ func (d *Driver) join() (*session, error) {
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
+		s.kill()
 		return nil, fmt.Errorf("fronta: Config.Client: %w", err)
 	}
 	s.client = client
@@ -90,7 +102,7 @@ func (d *Driver) join() (*session, error) {
 // or the engine failed, errRejoin because the membership is void.
 func (s *session) serve(ctx context.Context) error {
 	inner, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
+	s.reading, s.cancel = inner, cancel
 	s.done.Add(2)
 	go func() { defer s.done.Done(); s.poll(inner) }()
 	go func() { defer s.done.Done(); s.commits(inner) }()
@@ -142,7 +154,7 @@ func (s *session) stop(hard context.Context) error {
 	s.ended()
 
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
-	s.commitFinal(commit, d.engine.Owned())
+	s.commitLast(commit)
 	cancel()
 	d.engine.Close()
 
@@ -159,7 +171,7 @@ const handlerGrace = 5 * time.Second
 // close leaves the group and closes the client, and waits for neither longer
 // than ctx; Run waits for a client that takes longer.
 func (s *session) close(ctx context.Context) {
-	if err := s.client.LeaveGroupContext(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
+	if err := s.leave(ctx); err != nil && !errors.Is(err, kerr.UnknownMemberID) {
 		s.d.cfg.Log.Warn("could not leave the group; its other members wait for this one's session to time out",
 			"group", s.d.cfg.Group, "err", err)
 	}
@@ -174,6 +186,37 @@ func (s *session) close(ctx context.Context) {
 	case <-closed:
 	case <-ctx.Done():
 	}
+	// What the client still waits for is not worth waiting for.
+	s.kill()
+}
+
+// leave leaves the group. The client does so only after its join, if one is
+// under way, was answered, and a join may take as long as the slowest member;
+// so when half of the time is over, the request is sent past it (H-112).
+func (s *session) leave(ctx context.Context) error {
+	half, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	defer cancel()
+	err := s.client.LeaveGroupContext(half)
+	if half.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	id, _ := s.client.GroupMetadata()
+	if instance, _ := s.client.OptValue(kgo.InstanceID).(string); instance != "" || id == "" || s.d.cfg.NextGen {
+		return err
+	}
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = s.d.cfg.Group, id
+	member := kmsg.NewLeaveGroupRequestMember()
+	member.MemberID, member.Reason = id, kmsg.StringPtr("the consumer stops while it joins")
+	req.Members = append(req.Members, member)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // ended waits for the session's goroutines, for CommitTimeout at most: one of
@@ -198,18 +241,36 @@ func (s *session) setVoid() { s.voidOnce.Do(func() { close(s.void) }) }
 func (s *session) poll(ctx context.Context) {
 	e := s.d.engine
 	for ctx.Err() == nil {
-		if !s.pollOnce(ctx) {
+		switch s.pollOnce(ctx) {
+		case pollFull:
 			select {
 			case <-e.Room():
+			case <-ctx.Done():
+			}
+		case pollFailed:
+			// Some errors come back with every fetch; they are not to be
+			// fetched in a loop.
+			select {
+			case <-time.After(pollFailedWait):
 			case <-ctx.Done():
 			}
 		}
 	}
 }
 
-// pollOnce asks for records once and offers them. It answers false when there
-// is no room for any.
-func (s *session) pollOnce(ctx context.Context) bool {
+const pollFailedWait = 250 * time.Millisecond
+
+// polled is what a poll came to.
+type polled uint8
+
+const (
+	pollRead   polled = iota // records, or nothing in time
+	pollFull                 // there is no room for any
+	pollFailed               // nothing but errors
+)
+
+// pollOnce asks for records once and offers them.
+func (s *session) pollOnce(ctx context.Context) polled {
 	e := s.d.engine
 	s.polling.Lock()
 	defer s.polling.Unlock()
@@ -231,16 +292,18 @@ func (s *session) pollOnce(ctx context.Context) bool {
 	}
 	if r.Max == 0 {
 		e.Read()
-		return false
+		return pollFull
 	}
+	var failed, read bool
 	fetches := s.client.PollRecords(ctx, r.Max)
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if p.Err != nil {
-			s.fetchFailed(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Err)
+			failed = s.fetchFailed(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Err) || failed
 		}
 		if len(p.Records) == 0 {
 			return
 		}
+		read = true
 		if s.first && !s.read[p.Topic] { // only this goroutine writes to read
 			s.mu.Lock()
 			s.read[p.Topic] = true
@@ -253,7 +316,10 @@ func (s *session) pollOnce(ctx context.Context) bool {
 		e.Offer(engine.TopicPartition{Topic: p.Topic, Partition: p.Partition}, p.Records, end)
 	})
 	e.Read()
-	return true
+	if failed && !read {
+		return pollFailed
+	}
+	return pollRead
 }
 
 // breakPoll makes the poll under way return.
@@ -324,16 +390,21 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]in
 	}
 	d := s.d
 	select {
-	case <-s.stopping: // stop has drained and committed, or everything is lost
+	case <-s.void: // they are lost, and Lost was told
 		d.engine.Lose(tps)
 		return
 	default:
 	}
 	drain, cancel := context.WithTimeout(context.Background(), d.cfg.RevokeTimeout)
+	select {
+	case <-s.stopping: // stop has drained
+		cancel()
+	default:
+	}
 	final := d.engine.Revoke(drain, tps)
 	cancel()
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
-	s.commitPositions(commit, final, final)
+	s.commitAll(commit, final, closed)
 	cancel()
 	d.cfg.Log.Info("partitions revoked", "group", d.cfg.Group, "partitions", names(tps))
 	if f := d.cfg.Events.Revoked; f != nil {

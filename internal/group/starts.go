@@ -25,15 +25,18 @@ func (c *partitionCounts) init() { c.m = make(map[string]int) }
 // starts is called by the client with the committed offsets of partitions that
 // it is about to read.
 //
-// A partition without one starts where Config.StartAt says. Two exceptions
-// keep StartAt: Latest from skipping records:
+// A partition without one starts where Config.StartAt says. Where that is a
+// matter of when it is asked (the end, or a time), it is asked here and once:
+// the offset is committed like any other, since otherwise a restart before the
+// first record would begin at a later end and skip what came between. A
+// partition that was added to its topic after we began to consume the topic
+// starts at its beginning under StartAt: Latest, since what is in it came after
+// we began (H-058).
 //
-//   - A partition that was added to its topic after we began to consume the
-//     topic starts at its beginning, since what is in it came after we began
-//     (H-058).
-//   - The others are pinned to the end as it is now, and that offset is
-//     committed like any other: otherwise a restart before the first record
-//     would begin at a later end.
+// A committed offset below the log's start is what retention leaves of a
+// consumer that was away for long. The client would apply Config.OutOfRange to
+// it, and under ResetLatest skip all that is retained, so it is moved up to the
+// log's start here (H-054).
 func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	d := s.d
 	for topic, partitions := range offsets {
@@ -49,23 +52,43 @@ func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.O
 			tp := engine.TopicPartition{Topic: topic, Partition: partition}
 			at := offset.EpochOffset()
 			if at.Offset >= 0 {
+				if d.cfg.ResetLatest {
+					begin, err := d.list(ctx, tp, listStart)
+					if err != nil {
+						return nil, fmt.Errorf("find the start of topic %q partition %d, where the committed offset must not be below: %w", topic, partition, err)
+					}
+					if at.Offset < begin {
+						d.cfg.Log.Warn("the log was deleted past the committed offset; reading goes on where it starts",
+							"group", d.cfg.Group, "topic", topic, "partition", partition, "committed", at.Offset, "offset", begin)
+						partitions[partition] = kgo.NewOffset().At(begin)
+						d.engine.SetStart(tp, begin, -1)
+						continue
+					}
+				}
 				d.engine.SetStart(tp, at.Offset, at.Epoch)
 				d.committed.set(tp, at.Offset, time.Now())
 				continue
 			}
-			if !d.cfg.StartLatest {
+			if !d.cfg.StartLatest && d.cfg.StartSince.IsZero() {
 				continue
 			}
 			if known && int(partition) >= first {
 				partitions[partition] = kgo.NewOffset().AtStart()
 				continue
 			}
-			end, err := d.end(ctx, tp)
-			if err != nil {
-				return nil, fmt.Errorf("find the end of topic %q partition %d, where Config.StartAt begins: %w", topic, partition, err)
+			begin := int64(-1)
+			var err error
+			if !d.cfg.StartLatest {
+				begin, err = d.list(ctx, tp, d.cfg.StartSince.UnixMilli())
 			}
-			partitions[partition] = kgo.NewOffset().At(end)
-			d.engine.SetStart(tp, end, -1)
+			if begin < 0 && err == nil {
+				begin, err = d.list(ctx, tp, listEnd)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("find the offset of topic %q partition %d where Config.StartAt begins: %w", topic, partition, err)
+			}
+			partitions[partition] = kgo.NewOffset().At(begin)
+			d.engine.SetStart(tp, begin, -1)
 		}
 	}
 	return offsets, nil
@@ -94,8 +117,15 @@ func (d *Driver) firstPartitions(ctx context.Context, topic string) (first int, 
 	return first, true, nil
 }
 
-// end is the offset after the last record of a partition.
-func (d *Driver) end(ctx context.Context, tp engine.TopicPartition) (int64, error) {
+// What ListOffsets takes in place of a time.
+const (
+	listEnd   = -1
+	listStart = -2
+)
+
+// list is the offset of the first record of a partition at or after a time in
+// milliseconds, −1 if there is none; or the log's start or end.
+func (d *Driver) list(ctx context.Context, tp engine.TopicPartition, at int64) (int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	if d.cfg.ReadCommitted {
 		req.IsolationLevel = 1
@@ -104,7 +134,7 @@ func (d *Driver) end(ctx context.Context, tp engine.TopicPartition) (int64, erro
 	t.Topic = tp.Topic
 	p := kmsg.NewListOffsetsRequestTopicPartition()
 	p.Partition = tp.Partition
-	p.Timestamp = -1
+	p.Timestamp = at
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	resp, err := req.RequestWith(ctx, d.client.Load())

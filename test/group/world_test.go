@@ -49,6 +49,12 @@ func virtually(t *testing.T, test func(*testing.T)) {
 
 var protocols = map[string]fronta.Protocol{"classic": fronta.ClassicProtocol, "consumer": fronta.ConsumerProtocol}
 
+// virtuallyNow is virtually without running in parallel.
+func virtuallyNow(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
 // underBoth runs a test in virtual time under both group protocols.
 func underBoth(t *testing.T, test func(*testing.T, fronta.Protocol)) {
 	t.Helper()
