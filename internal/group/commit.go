@@ -189,9 +189,11 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 		t[p.Partition] = kgo.EpochOffset{Epoch: p.Epoch, Offset: p.Offset}
 	}
 	sent := make(map[engine.TopicPartition]engine.Position, len(todo))
+	ids := make(map[[16]byte]string, 1)
 	build := func(req *kmsg.OffsetCommitRequest) error {
 		topics := req.Topics[:0]
 		for _, t := range req.Topics {
+			ids[t.TopicID] = t.Topic
 			partitions := t.Partitions[:0]
 			for _, rp := range t.Partitions {
 				tp := engine.TopicPartition{Topic: t.Topic, Partition: rp.Partition}
@@ -245,6 +247,11 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 			for _, t := range resp.Topics {
 				for _, rp := range t.Partitions {
 					topic := t.Topic
+					if topic == "" {
+						// The client puts the names to the ids only while the
+						// group session lasts in which it asked.
+						topic = ids[t.TopicID]
+					}
 					tp := engine.TopicPartition{Topic: topic, Partition: rp.Partition}
 					if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
 						failed(tp, err)
