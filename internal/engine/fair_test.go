@@ -312,11 +312,70 @@ func TestBlockedPartitionLeavesOthersFlowing(t *testing.T) {
 			}
 			r.Resume(p1)
 			r.at(p0, 0)
+			r.Reading(func() {}) // P1 needs reading: P0 is held
 			r.Revoke(ended(), []TopicPartition{p0, p1})
 			r.wait()
 		}
 		r.close()
 	})
+}
+
+// All are full: nobody is read, and nobody is held for that.
+func TestAllFullHoldsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		size := int64(sizeOf(rec(p0, 0, "")))
+		r := newRig(t, func(c *Config) { c.MaxInFlight, c.MaxBytes = 2, 100*size })
+		answer := make(chan error)
+		r.on(0, func(context.Context, *Delivery) error { return r.until(answer) })
+		for _, tp := range []TopicPartition{p0, p1} {
+			r.Add(tp, 1, 0)
+			r.Offer(tp, keyless(tp, 0, 60), 60)
+		}
+		r.wait()
+		if got := r.Reading(func() {}); got.Max != 0 || len(got.Hold) > 0 {
+			t.Errorf("%+v", got)
+		}
+		close(answer)
+		r.wait()
+		if got := r.Reading(func() {}); got.Max == 0 || len(got.Hold) > 0 {
+			t.Errorf("when all is handled: %+v", got)
+		}
+		r.close()
+	})
+}
+
+// MaxInFlight is one record, and one partition has enough to use it up for
+// ever: another one has its turn all the same.
+func TestCrowdedPartitionHasItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, quick := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.MaxInFlight, c.Concurrency = 1, 1 })
+			for o := range int64(1000) {
+				r.on(o, func(context.Context, *Delivery) error {
+					if !quick {
+						time.Sleep(time.Millisecond)
+					}
+					return nil
+				})
+			}
+			answer := r.block(0)
+			r.Add(p0, 1, 0)
+			r.Add(p1, 1, 5000)
+			r.quick(quick)
+			r.Offer(p0, keyless(p0, 0, 1000), 1000)
+			r.wait()
+			r.Offer(p1, keyless(p1, 5000, 1), 5001)
+			r.wait()
+			answer <- nil
+			r.pass(time.Minute)
+			if i := slices.Index(r.startedNow(), 5000); i < 0 || i > 5 && !quick || i > 2*batchTasks {
+				t.Errorf("quick %v: it ran after %d of the others", quick, i)
+			}
+			r.close()
+		})
+	}
 }
 
 // A partition that was held is read again once it is down to three quarters of

@@ -402,6 +402,14 @@ func TestFrontierStepsOverMarkers(t *testing.T) {
 			r.Offer(p0, []*kgo.Record{marker(p0, 30)}, 31)
 			r.wait()
 			r.at(p0, 31)
+			r.Pause(p0)
+			r.Offer(p0, []*kgo.Record{rec(p0, 31, "a"), rec(p0, 32, "b")}, 40)
+			r.Offer(p0, []*kgo.Record{marker(p0, 33), marker(p0, 34)}, 40)
+			r.wait()
+			r.at(p0, 31)
+			r.Resume(p0)
+			r.wait()
+			r.at(p0, 35)
 			r.close()
 		})
 	}
@@ -567,4 +575,41 @@ func TestLoseWhatABatchHolds(t *testing.T) {
 		}
 		r.close()
 	})
+}
+
+// A revoke finds a run under way: no further record of it is begun.
+func TestRevokeStopsARun(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*rig) int64{
+		"revoke": func(r *rig) int64 { return r.Revoke(context.Background(), []TopicPartition{p0})[0].Offset },
+		"halt": func(r *rig) int64 {
+			r.Halt()
+			_ = r.Drain(context.Background())
+			return r.Positions(p0)[0].Offset
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				r.Add(p0, 1, 0)
+				answer := r.block(2)
+				r.quick(true)
+				r.Offer(p0, keyless(p0, 0, 10), 10)
+				r.wait()
+				final := make(chan int64, 1)
+				go func() { final <- stop(r) }()
+				r.wait()
+				answer <- nil
+				r.wait()
+				if at := <-final; at != 3 {
+					t.Errorf("final position %d, want 3", at)
+				}
+				if got := r.startedNow(); !slices.Equal(got, []int64{0, 1, 2}) {
+					t.Errorf("started %v", got)
+				}
+				r.close()
+			})
+		})
+	}
 }

@@ -198,6 +198,10 @@ func TestPulledDeadline(t *testing.T) {
 		if err := r.Renew(p); err != nil {
 			t.Errorf("Renew: %v", err)
 		}
+		r.expire(p.t) // the timer had fired before Renew took the lock
+		if err := r.Renew(p); err != nil {
+			t.Errorf("Renew in the instant of the deadline, and again: %v", err)
+		}
 		r.pass(61 * time.Minute)
 		r.settle(p, Outcome{}, ErrSettled)
 		if err := r.Renew(p); err != ErrSettled {

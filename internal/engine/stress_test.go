@@ -412,6 +412,16 @@ func (w *world) run() {
 			w.fatal("%v", err)
 		}
 	})
+	// Handlers here are too slow for runs, so that the engine has to be told
+	// otherwise now and then.
+	quick := false
+	every(w.slow/29, func() {
+		w.e.mu.Lock()
+		defer w.e.mu.Unlock()
+		if quick = !quick; quick {
+			w.e.workers.average = 1
+		}
+	})
 	drivers.Wait()
 
 	// Everything is read and handled now.
