@@ -403,7 +403,7 @@ func TestStopWithASilentCoordinator(t *testing.T) {
 	})
 }
 
-// H-123 of the ordered kind: the group is left, so that the next member does not
+// The group is left, so that the next member does not
 // wait for a session to end.
 func TestStopLeavesTheGroup(t *testing.T) {
 	for name, protocol := range map[string]fronta.Protocol{"classic": fronta.ClassicProtocol, "consumer": fronta.ConsumerProtocol} {
