@@ -577,11 +577,19 @@ func TestLoseWhatABatchHolds(t *testing.T) {
 	})
 }
 
-// A revoke finds a run under way: no further record of it is begun.
-func TestRevokeStopsARun(t *testing.T) {
+// A revoke, a pause or a stop finds a run under way: no further record of it is
+// begun.
+func TestRunIsStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*rig) int64{
 		"revoke": func(r *rig) int64 { return r.Revoke(context.Background(), []TopicPartition{p0})[0].Offset },
+		"pause": func(r *rig) int64 {
+			r.Pause(p0)
+			for r.Positions(p0)[0].Offset < 3 {
+				time.Sleep(time.Millisecond)
+			}
+			return r.Positions(p0)[0].Offset
+		},
 		"halt": func(r *rig) int64 {
 			r.Halt()
 			_ = r.Drain(context.Background())
@@ -601,7 +609,7 @@ func TestRevokeStopsARun(t *testing.T) {
 				go func() { final <- stop(r) }()
 				r.wait()
 				answer <- nil
-				r.wait()
+				r.pass(10 * time.Millisecond)
 				if at := <-final; at != 3 {
 					t.Errorf("final position %d, want 3", at)
 				}

@@ -547,6 +547,7 @@ func TestStressVirtual(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed, 30*time.Second)
 				w.run()
+				time.Sleep(w.slow) // letters that are late
 				synctest.Wait()
 				w.left()
 			})
