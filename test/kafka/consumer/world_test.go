@@ -1,0 +1,287 @@
+// Package consumer_test runs the library on Apache Kafka. Package checker judges: members tell it what they start, end and
+// commit, the dead-letter topic is read back, and at the end nothing may be lost, reordered or repeated beyond what is
+// promised.
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/fronta-mq/fronta"
+	"github.com/fronta-mq/fronta/deadletter"
+	"github.com/fronta-mq/fronta/internal/checker"
+	"github.com/fronta-mq/fronta/test/kafka/kafkatest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		child()
+		return
+	}
+	kafkatest.Main(m)
+}
+
+// patience bounds each wait, far above what it needs.
+const patience = 90 * time.Second
+
+// world is a topic, its dead letters, the members that consume it, and the judge.
+type world struct {
+	t       *testing.T
+	cluster *kafkatest.Cluster
+	client  *kgo.Client
+	check   *checker.Checker
+	topic   string
+	letters string
+	group   string
+	config  func(*fronta.Config)
+
+	mu       sync.Mutex
+	produced int
+	finished map[at]bool // accepted or dead-lettered
+	changed  chan struct{}
+}
+
+type at struct {
+	partition int32
+	offset    int64
+}
+
+func newWorld(t *testing.T, cluster *kafkatest.Cluster, partitions int, config func(*fronta.Config)) *world {
+	t.Helper()
+	name := fmt.Sprintf("w%d", time.Now().UnixNano())
+	w := &world{
+		t: t, cluster: cluster, client: cluster.NewClient(t), check: checker.New(checker.Options{}),
+		topic: name, letters: name + ".dlq", group: name, config: config,
+		finished: make(map[at]bool), changed: make(chan struct{}),
+	}
+	cluster.CreateTopic(t, w.topic, partitions, nil)
+	cluster.CreateTopic(t, w.letters, partitions, nil)
+	return w
+}
+
+// produce writes n records with keys in turn, and tells the judge.
+func (w *world) produce(n, keys int) {
+	w.t.Helper()
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		k := (w.produced + i) % keys
+		records[i] = &kgo.Record{Topic: w.topic, Key: fmt.Appendf(nil, "key-%d", k), Value: fmt.Appendf(nil, "%d", w.produced+i)}
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if err := w.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		w.t.Fatalf("produce to %s: %v", w.topic, err)
+	}
+	for _, r := range records {
+		w.check.Produced(checker.Partition{Topic: r.Topic, Partition: r.Partition}, r.Offset, string(r.Key))
+	}
+	w.produced += n
+}
+
+// done notes that a record is finished, and wakes await.
+func (w *world) done(partition int32, offset int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished[at{partition, offset}] = true
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// await waits until n records are finished.
+func (w *world) await(n int) {
+	w.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		w.mu.Lock()
+		have, changed := len(w.finished), w.changed
+		w.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			w.t.Fatalf("%d of %d records finished within %s\n%s", have, n, patience, w.check.Report())
+		}
+	}
+}
+
+// member is one consumer of the world.
+type member struct {
+	w    *world
+	name string
+	c    *fronta.Consumer
+	stop context.CancelFunc
+	end  chan error
+}
+
+var errRefused = errors.New("refused")
+
+// join starts a member whose handler is handle.
+func (w *world) join(name string, handle fronta.HandlerFunc, more ...func(*fronta.Config)) *member {
+	w.t.Helper()
+	m := &member{w: w, name: name, end: make(chan error, 1)}
+	cfg := fronta.Config{
+		Client: append(w.cluster.Opts(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond)),
+		Group:  w.group, Topics: []string{w.topic}, CommitInterval: 200 * time.Millisecond,
+		DeadLetter: fronta.DeadLetterTopic(w.letters), MaxDeliveries: 4, Retry: fronta.ConstantBackoff(20 * time.Millisecond),
+		Middleware: []fronta.Middleware{m.watch}, Hooks: []any{m},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	if w.config != nil {
+		w.config(&cfg)
+	}
+	for _, f := range more {
+		f(&cfg)
+	}
+	c, err := fronta.NewConsumer(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.c, m.stop = c, cancel
+	go func() { m.end <- c.Run(ctx, handle) }()
+	w.t.Cleanup(func() { cancel(); <-c.Done() })
+	return m
+}
+
+// leave stops the member in good order.
+func (m *member) leave() {
+	m.w.t.Helper()
+	m.stop()
+	if err := <-m.end; err != nil {
+		m.w.t.Errorf("member %s: %v", m.name, err)
+	}
+	m.w.check.Stopped(m.name)
+}
+
+func (m *member) watch(next fronta.Handler) fronta.Handler {
+	return fronta.HandlerFunc(func(ctx context.Context, r *fronta.Record) (err error) {
+		p := checker.Partition{Topic: r.Topic, Partition: r.Partition}
+		m.w.check.Started(m.name, p, r.Offset, r.DeliveryCount, r.Fence)
+		result := checker.Failed
+		defer func() {
+			m.w.check.Ended(m.name, p, r.Offset, result)
+			if result == checker.Accepted {
+				m.w.done(r.Partition, r.Offset)
+			}
+		}()
+		err = next.Handle(ctx, r)
+		switch {
+		case err == nil:
+			result = checker.Accepted
+		case ctx.Err() != nil:
+			result = checker.Abandoned
+		case errors.Is(err, errRefused):
+			result = checker.RejectedPending
+		}
+		return err
+	})
+}
+
+func each(tps []fronta.TopicPartition, f func(checker.Partition)) {
+	for _, tp := range tps {
+		f(checker.Partition{Topic: tp.Topic, Partition: tp.Partition})
+	}
+}
+
+func (m *member) OnAssigned(tps []fronta.TopicPartition, _ int64) {
+	each(tps, func(p checker.Partition) { m.w.check.Assigned(m.name, p) })
+}
+
+func (m *member) OnRevoked(tps []fronta.TopicPartition) {
+	each(tps, func(p checker.Partition) { m.w.check.Revoked(m.name, p) })
+}
+
+func (m *member) OnLost(tps []fronta.TopicPartition, _ error) {
+	each(tps, func(p checker.Partition) { m.w.check.Lost(m.name, p) })
+}
+
+func (m *member) OnCommitted(tp fronta.TopicPartition, offset int64) {
+	m.w.check.Committed(m.name, checker.Partition{Topic: tp.Topic, Partition: tp.Partition}, offset)
+}
+
+func (m *member) OnDeadLettered(r *fronta.Record, reason deadletter.Reason, _ error) {
+	m.w.check.DeadLettered(checker.Partition{Topic: r.Topic, Partition: r.Partition}, r.Offset, string(reason))
+	m.w.done(r.Partition, r.Offset)
+}
+
+// judge asks for the verdict, and whether the group's offsets are at the log's end.
+func (w *world) judge() checker.Report {
+	w.t.Helper()
+	report := w.check.Finish()
+	if !report.OK() {
+		w.t.Errorf("%s", report)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	admin := kadm.NewClient(w.client)
+	ends, err := admin.ListEndOffsets(ctx, w.topic)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	stored, err := admin.FetchOffsets(ctx, w.group)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		have, ok := stored.Lookup(end.Topic, end.Partition)
+		if (!ok && end.Offset > 0) || ok && have.At != end.Offset {
+			w.t.Errorf("%s/%d: committed %d, the log ends at %d", end.Topic, end.Partition, have.At, end.Offset)
+		}
+		if have.Metadata != "" {
+			w.t.Errorf("%s/%d: metadata %q", end.Topic, end.Partition, have.Metadata) // H-029
+		}
+	})
+	return report
+}
+
+// readLetters reads n dead letters.
+func (w *world) readLetters(n int) []deadletter.Letter {
+	w.t.Helper()
+	client := w.cluster.NewClient(w.t, kgo.ConsumeTopics(w.letters), kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	var letters []deadletter.Letter
+	for len(letters) < n {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			w.t.Fatalf("read %d of %d dead letters", len(letters), n)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			l, err := deadletter.Parse(r)
+			if err != nil {
+				w.t.Error(err)
+			}
+			letters = append(letters, l)
+		})
+	}
+	return letters
+}
+
+// eachProtocol runs f for the classic and the newer group protocol.
+func eachProtocol(t *testing.T, f func(t *testing.T, set func(*fronta.Config))) {
+	t.Run("classic", func(t *testing.T) {
+		f(t, func(c *fronta.Config) { c.Protocol = fronta.ClassicProtocol })
+	})
+	t.Run("consumer", func(t *testing.T) {
+		f(t, func(c *fronta.Config) {
+			c.Protocol = fronta.ConsumerProtocol
+			// The broker decides on session and heartbeat.
+			c.Client = append(c.Client, kgo.SessionTimeout(45*time.Second), kgo.HeartbeatInterval(3*time.Second))
+		})
+	})
+}
+
+// work takes up to 3 ms, the same for a record each time.
+func work(r *fronta.Record) { time.Sleep(time.Duration(r.Offset%4) * time.Millisecond) }
