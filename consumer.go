@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
@@ -25,6 +26,7 @@ type Consumer struct {
 	state  state
 	engine *engine.Engine
 	driver *group.Driver
+	pulled atomic.Bool     // Receive was called
 	done   chan struct{}   // closed when the consumer has stopped
 	err    error           // once done
 	asked  context.Context // ends when Close or Shutdown is called
@@ -150,6 +152,9 @@ func (c *Consumer) Close() error {
 		c.abort()
 		return nil
 	default:
+		if c.pulled.Load() {
+			return c.result()
+		}
 		return nil
 	}
 }

@@ -75,6 +75,7 @@ func (c *Consumer) startPulling() error {
 	}
 	switch err := c.start(statePulling, nil); err {
 	case nil:
+		c.pulled.Store(true)
 		go c.run(c.asked)
 		return nil
 	case ErrRunning:

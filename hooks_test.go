@@ -23,10 +23,9 @@ import (
 
 // recorder implements every hook and notes what it was told.
 type recorder struct {
-	mu    sync.Mutex
-	names []string
-	told  []telling
-	also  func(name string) // called outside the lock
+	mu   sync.Mutex
+	told []telling
+	also func(name string) // called outside the lock
 }
 
 type telling struct {

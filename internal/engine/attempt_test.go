@@ -63,6 +63,9 @@ type faultyError struct{ inner *faultyError }
 func (e *faultyError) Error() string { return "faulty" }
 func (e *faultyError) Unwrap() error { return e.inner.inner } // e is nil: dereferences it
 
+// noMap is a map that nobody made.
+var noMap map[string]int
+
 // H-087: whatever ends a handler that is no return is one failed attempt with
 // a stack trace: its slot is free, the record runs again in order, other lanes
 // go on. The same goes for the retry policy and for errors with faulty methods.
@@ -72,7 +75,7 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 		"panic":      func() error { panic("no") },
 		"panic nil":  func() error { panic(nil) },
 		"panic err":  func() error { panic(errBad) },
-		"nil map":    func() error { var m map[string]int; m["a"] = 1; return nil },
+		"nil map":    func() error { noMap["a"] = 1; return nil },
 		"Goexit":     func() error { runtime.Goexit(); return nil },
 		"typed nil":  func() error { var e *faultyError; return e },
 		"policy":     func() error { return errors.New("policy panics") },

@@ -10,7 +10,6 @@ import (
 type checker struct {
 	seen   []bool  // slots in the ready ring
 	before []Slot  // the record that names this slot as the next of its lane
-	heads  []Slot  // of lanes
 	chunks []int32 // in the order of the list
 }
 

@@ -23,7 +23,7 @@ import (
 const exitMissing = 3
 
 // errMissing says that the machine has nothing to run Kafka with.
-var errMissing = errors.New("Kafka can't run here")
+var errMissing = errors.New("no Kafka can run here")
 
 // installation is a fetched Kafka and the files of test/kafka that go with it.
 type installation struct {
