@@ -23,7 +23,10 @@ type Record struct {
 	// group's generation (or the member epoch, KIP-848) under which the
 	// partition was assigned. A database that keeps the highest fence it has
 	// seen for a partition, and refuses lower ones, is safe from a process
-	// that was declared dead and goes on working.
+	// that was declared dead and goes on working. A static member
+	// (kgo.InstanceID) that takes the place of another one with the same
+	// instance id under the classic protocol takes its generation over, and so
+	// its fence.
 	Fence int64
 
 	// Failure is what is known of this owner's failed attempts; nil before the
