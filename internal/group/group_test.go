@@ -214,7 +214,9 @@ func newSession(t *testing.T, e *engine.Engine) (*session, *kgo.Client) {
 	})
 	d.Attach(e)
 	d.client.Store(client)
-	return &session{d: d, client: client, void: make(chan struct{}), stopping: make(chan struct{})}, client
+	made := make(chan struct{})
+	close(made)
+	return &session{d: d, client: client, made: made, void: make(chan struct{}), stopping: make(chan struct{})}, client
 }
 
 // What is worth a commit.

@@ -19,6 +19,7 @@ import (
 type session struct {
 	d      *Driver
 	client *kgo.Client
+	made   chan struct{} // closed when client is set; see join
 	began  time.Time
 
 	polling sync.Mutex // held from a poll's beginning until its records are offered
@@ -45,7 +46,7 @@ type session struct {
 
 // join makes a client that joins the group.
 func (d *Driver) join() (*session, error) {
-	s := &session{d: d, began: time.Now(), void: make(chan struct{}), stopping: make(chan struct{})}
+	s := &session{d: d, began: time.Now(), made: make(chan struct{}), void: make(chan struct{}), stopping: make(chan struct{})}
 	s.first, s.read = d.client.Load() == nil, make(map[string]bool)
 	cfg := &d.cfg
 	life := cfg.Context
@@ -93,8 +94,11 @@ func (d *Driver) join() (*session, error) {
 		s.kill()
 		return nil, fmt.Errorf("fronta: Config.Client: %w", err)
 	}
+	// The client joins from its first moment on, and may call back before it
+	// is known here; callbacks wait for that.
 	s.client = client
 	d.client.Store(client)
+	close(s.made)
 	return s, nil
 }
 
@@ -356,6 +360,7 @@ func (s *session) passPoll() {
 // assigned is called by the client for partitions that are ours from now on,
 // before it reads any of them.
 func (s *session) assigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
+	<-s.made
 	d := s.d
 	_, generation := client.GroupMetadata()
 	s.mu.Lock()
@@ -384,6 +389,7 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 // revoked is called by the client for partitions that are to be given up in
 // good order; the group waits.
 func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	<-s.made
 	tps := flat(gone)
 	if len(tps) == 0 {
 		return
@@ -414,6 +420,7 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]in
 
 // lost is called by the client for partitions that are somebody else's by now.
 func (s *session) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
+	<-s.made
 	s.lose(flat(gone), errors.New("the group ended this membership"))
 }
 

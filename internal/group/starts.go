@@ -38,6 +38,7 @@ func (c *partitionCounts) init() { c.m = make(map[string]int) }
 // it, and under ResetLatest skip all that is retained, so it is moved up to the
 // log's start here (H-054).
 func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	<-s.made
 	d := s.d
 	for topic, partitions := range offsets {
 		var first int
