@@ -194,6 +194,40 @@ func TestAssignedNothing(t *testing.T) {
 	})
 }
 
+// A client joins from its first moment on, so it may call back before join has
+// noted it:
+//
+//	join:   kgo.NewClient starts the client, is descheduled
+//	client: joins, is assigned P0, asks starts where to begin
+//	join:   goes on, notes the client
+func TestCallbacksWaitForTheirClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := engine.New(engine.Config{Lane: func(*kgo.Record) (queue.Lane, error) { return queue.Alone, nil }, Concurrency: 1, MaxInFlight: 1, MaxBytes: 1})
+		defer e.Close()
+		s, client := newSession(t, e)
+		s.d.cfg.StartLatest = true
+		s.made, s.client = make(chan struct{}), nil
+		s.d.client.Store(nil)
+		e.Add(p0, 1, -1)
+		end := make(chan error, 1)
+		go func() {
+			_, err := s.starts(t.Context(), map[string]map[int32]kgo.Offset{p0.Topic: {0: kgo.NewOffset().AtEnd()}})
+			end <- err
+		}()
+		synctest.Wait()
+		s.client = client
+		s.d.client.Store(client)
+		close(s.made)
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+		if at := e.Positions(p0); len(at) != 1 || at[0].Offset != 0 {
+			t.Errorf("P0 begins at %+v", at)
+		}
+	})
+}
+
 // newSession is a session of a driver that polls nothing, with a client that
 // has a broker to talk to.
 func newSession(t *testing.T, e *engine.Engine) (*session, *kgo.Client) {
