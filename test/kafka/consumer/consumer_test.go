@@ -171,14 +171,7 @@ func TestTransactions(t *testing.T) {
 			})
 			w.await(want)
 			// 100 records and 20 markers. The committed offset comes to the end by itself, without a stop.
-			for committed := int64(0); committed != 120; {
-				if ctx.Err() != nil {
-					t.Fatalf("committed %d of 120", committed)
-				}
-				if ps := m.c.Stats().Partitions; len(ps) == 1 {
-					committed = ps[0].Committed
-				}
-			}
+			w.until("all 120 offsets are committed", func() bool { return m.committed() == 120 })
 			m.leave()
 			if int(handled.Load()) != want {
 				t.Errorf("%d records handled, want %d", handled.Load(), want)
@@ -228,14 +221,10 @@ func TestCompactedTopic(t *testing.T) {
 		}
 	}
 	m := w.join("a", func(context.Context, *fronta.Record) error { return nil })
-	for {
-		if ctx.Err() != nil {
-			t.Fatalf("did not come to the end: %+v", m.c.Stats())
-		}
-		if ps := m.c.Stats().Partitions; len(ps) == 1 && ps[0].Lag() == 0 && ps[0].Committed == ps[0].End {
-			break
-		}
-	}
+	w.until("the end is committed", func() bool {
+		ps := m.c.Stats().Partitions
+		return len(ps) == 1 && ps[0].Lag() == 0 && ps[0].Committed == ps[0].End
+	})
 	m.leave()
 	report := w.check.Report()
 	if report.OrderViolations != 0 || report.Repeated != 0 {
@@ -274,18 +263,7 @@ func TestInstanceIDUsedTwice(t *testing.T) {
 	w.produce(100, 10)
 	a := w.join("a", handle)
 	w.await(100)
-	for deadline := time.Now().Add(patience); ; {
-		committed := int64(0)
-		for _, p := range a.c.Stats().Partitions {
-			committed += max(p.Committed, 0)
-		}
-		if committed == 100 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("committed %d of 100", committed)
-		}
-	}
+	w.until("all are committed", func() bool { return a.committed() == 100 })
 	b := w.join("b", handle)
 	select {
 	case err := <-a.end:
@@ -313,14 +291,11 @@ func TestPartitionsAreAdded(t *testing.T) {
 			set(c)
 		})
 		m := w.join("a", func(context.Context, *fronta.Record) error { return nil })
-		for deadline := time.Now().Add(patience); ; {
-			if ps := m.c.Stats().Partitions; len(ps) == 1 && ps[0].Frontier >= 0 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the first partition was not assigned")
-			}
-		}
+		// Latest commits where it begins.
+		w.until("the first partition has begun", func() bool {
+			ps := m.c.Stats().Partitions
+			return len(ps) == 1 && ps[0].Committed >= 0
+		})
 		addPartitions(t, w)
 		w.client = w.cluster.NewClient(t) // one that knows of them
 		w.produce(400, 50)

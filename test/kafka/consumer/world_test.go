@@ -92,6 +92,11 @@ func (w *world) done(partition int32, offset int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.finished[at{partition, offset}] = true
+	w.wakeLocked()
+}
+
+// wakeLocked has those who wait look again.
+func (w *world) wakeLocked() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -99,19 +104,29 @@ func (w *world) done(partition int32, offset int64) {
 // await waits until n records are finished.
 func (w *world) await(n int) {
 	w.t.Helper()
+	w.until(fmt.Sprintf("%d records are finished", n), func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.finished) >= n
+	})
+}
+
+// until waits for something that comes true with a finished record, a commit or an assignment.
+func (w *world) until(what string, holds func() bool) {
+	w.t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
 		w.mu.Lock()
-		have, changed := len(w.finished), w.changed
+		changed := w.changed
 		w.mu.Unlock()
-		if have >= n {
+		if holds() {
 			return
 		}
 		select {
 		case <-changed:
 		case <-deadline.C:
-			w.t.Fatalf("%d of %d records finished within %s\n%s", have, n, patience, w.check.Report())
+			w.t.Fatalf("not within %s: %s\n%s", patience, what, w.check.Report())
 		}
 	}
 }
@@ -209,11 +224,22 @@ func (m *member) OnLost(tps []fronta.TopicPartition, _ error) {
 
 func (m *member) OnCommitted(tp fronta.TopicPartition, offset int64) {
 	m.w.check.Committed(m.name, checker.Partition{Topic: tp.Topic, Partition: tp.Partition}, offset)
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.w.wakeLocked()
 }
 
 func (m *member) OnDeadLettered(r *fronta.Record, reason deadletter.Reason, _ error) {
 	m.w.check.DeadLettered(checker.Partition{Topic: r.Topic, Partition: r.Partition}, r.Offset, string(reason))
 	m.w.done(r.Partition, r.Offset)
+}
+
+// committed is the sum of the offsets that the brokers have confirmed to the member.
+func (m *member) committed() (sum int64) {
+	for _, p := range m.c.Stats().Partitions {
+		sum += max(p.Committed, 0)
+	}
+	return sum
 }
 
 // judge asks for the verdict, and whether the group's offsets are at the log's end.
