@@ -165,6 +165,9 @@ type Engine struct {
 	watch     watchdog
 	intake    intake
 	counters  Counters
+	urgent    chan struct{}
+	capacity  int         // bytes of progress that a commit has room for
+	sealed    bool        // see Seal
 	forceHalt atomic.Bool // no handler may start any more, whatever its partition
 }
 
@@ -177,6 +180,7 @@ func New(cfg Config) *Engine {
 		zombies: make(map[TopicPartition]map[*task]struct{}),
 		waiting: make(map[*Part]struct{}),
 		fatalCh: make(chan struct{}),
+		urgent:  make(chan struct{}, 1),
 
 		timerDue: queue.Never,
 	}

@@ -47,6 +47,8 @@ type Part struct {
 	end     int64 // the log's end as last seen, −1 unknown
 	epoch   int32
 	emptied bool // it was empty when memory was last looked at
+	version uint64
+	gated   bool // until the first commit of the ownership is confirmed
 }
 
 // task is an unfinished record. Every attempt has a task of its own, so that a
@@ -134,19 +136,6 @@ func (p *Part) startAt(offset int64) {
 	p.reading = offset
 }
 
-// SetStart says where the reading of a partition starts, once that is known.
-func (e *Engine) SetStart(tp TopicPartition, start int64, epoch int32) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.parts[tp]; p != nil && p.q == nil && start >= 0 {
-		p.startAt(start)
-		p.epoch = epoch
-		if epoch >= 0 {
-			p.epochs = append(p.epochs[:0], epochChange{start, epoch})
-		}
-	}
-}
-
 // Offer hands over records read from a partition, in the order of offsets,
 // and the log's end as the broker told it. Records of a partition that is not
 // open are dropped: they were read for an ownership that is over.
@@ -174,6 +163,9 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	first := records[0].Offset
 	if p.q == nil {
 		p.startAt(first)
+		if p.gated {
+			e.urgentLocked(p)
+		}
 	}
 	if first < p.reading {
 		p = e.rewindLocked(p, first, &fx)
@@ -218,7 +210,7 @@ func (e *Engine) rewindLocked(old *Part, first int64, fx *effects) *Part {
 	e.closePartLocked(old, ErrLost, fx)
 
 	p := e.addLocked(old.TopicPartition, old.Fence, start)
-	p.paused = old.paused
+	p.paused, p.gated = old.paused, old.gated
 	if p.held = held; held {
 		e.intake.heldN++
 	}
@@ -432,14 +424,14 @@ func (p *Part) epochLocked(from int64, epoch int32) {
 
 // admissibleLocked says whether staged records of p could be started now.
 func (e *Engine) admissibleLocked(p *Part) bool {
-	return p.stagedN > 0 && p.run == nil && !e.fullLocked(p)
+	return p.stagedN > 0 && p.run == nil && !p.gated && !e.fullLocked(p)
 }
 
 // readyLocked puts p among the partitions that take turns, if it has work. If
 // it has, and only MaxInFlight keeps it from it, p gets its turn when another
 // partition's record ends.
 func (e *Engine) readyLocked(p *Part) {
-	if p.inReady || !p.open || p.paused || p.q == nil || p.halted.Load() {
+	if p.inReady || !p.open || p.paused || p.q == nil || p.gated || p.halted.Load() {
 		return
 	}
 	switch {
@@ -578,53 +570,11 @@ func (e *Engine) blockedLocked(t *task) bool {
 	return false
 }
 
-// Position is how far a partition may be committed.
-type Position struct {
-	TopicPartition
-	Offset int64
-	Epoch  int32 // of the record before Offset, −1 unknown
-	Fence  int64
-}
-
-// Positions are the positions of all open partitions whose start is known, or
-// of those named.
-func (e *Engine) Positions(only ...TopicPartition) []Position {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var ps []Position
-	if len(only) > 0 {
-		for _, tp := range only {
-			if p := e.parts[tp]; p != nil && p.q != nil {
-				ps = append(ps, p.positionLocked())
-			}
-		}
-		return ps
-	}
-	for _, p := range e.parts {
-		if p.q != nil {
-			ps = append(ps, p.positionLocked())
-		}
-	}
-	return ps
-}
-
-func (p *Part) positionLocked() Position {
-	at := Position{TopicPartition: p.TopicPartition, Offset: p.q.Frontier(), Epoch: -1, Fence: p.Fence}
-	// Epochs below the frontier's are of no use any more.
-	for len(p.epochs) > 1 && p.epochs[1].from < at.Offset {
-		p.epochs = p.epochs[1:]
-	}
-	if len(p.epochs) > 0 {
-		at.Epoch = p.epochs[0].epoch
-	}
-	return at
-}
-
 // Revoke takes partitions away in good order: no handler of theirs starts any
 // more, those that run have until ctx ends, and what they achieve counts. It
-// answers with the final positions, after which the partitions are closed:
+// answers with the final snapshots, after which the partitions are closed:
 // what ends later is not in them and is never committed (H-039).
-func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Position {
+func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Snapshot {
 	e.mu.Lock()
 	var leaving []*Part
 	for _, tp := range tps {
@@ -643,14 +593,14 @@ func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Position {
 	}
 
 	var fx effects
-	var final []Position
+	var final []Snapshot
 	e.mu.Lock()
 	for _, p := range leaving {
 		if p.run != nil {
 			e.breakRunLocked(p.run) // what it has done counts
 		}
 		if p.open && p.q != nil {
-			final = append(final, p.positionLocked())
+			final = append(final, p.snapshotLocked(true))
 		}
 		e.closePartLocked(p, ErrLost, &fx)
 	}

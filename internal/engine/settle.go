@@ -124,6 +124,7 @@ func (e *Engine) renewLocked(t *task) *task {
 func (e *Engine) waitLocked(p *Part, s queue.Slot, delay time.Duration, wait func(queue.Slot, queue.Time) bool) {
 	due := e.now() + queue.Time(max(delay, 0))
 	wait(s, due)
+	p.version++
 	e.releaseLocked(p)
 	e.readyLocked(p) // others may have been kept back for a run
 	e.waiting[p] = struct{}{}
@@ -134,6 +135,7 @@ func (e *Engine) waitLocked(p *Part, s queue.Slot, delay time.Duration, wait fun
 func (e *Engine) finishLocked(t *task) {
 	p := t.part
 	p.q.Finish(t.slot)
+	p.version++
 	p.tasks[t.slot] = nil
 	p.bytes -= int64(t.size)
 	e.bytes -= int64(t.size)

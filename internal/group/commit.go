@@ -30,8 +30,9 @@ type committed struct {
 }
 
 type stored struct {
-	offset int64
-	at     time.Time
+	offset  int64
+	version uint64
+	at      time.Time
 }
 
 func (c *committed) init() { c.m = make(map[engine.TopicPartition]stored) }
@@ -49,12 +50,10 @@ func (c *committed) forget(tp engine.TopicPartition) {
 	delete(c.m, tp)
 }
 
-func (c *committed) set(tp engine.TopicPartition, offset int64, now time.Time) {
+func (c *committed) set(at engine.Position, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.m[tp]
-	s.offset, s.at = offset, now
-	c.m[tp] = s
+	c.m[at.TopicPartition] = stored{at.Offset, at.Version, now}
 }
 
 // doubt is told that a commit may have been sent and has no answer.
@@ -85,7 +84,7 @@ func (d *Driver) Committed(tp engine.TopicPartition) int64 {
 // due says whether a position is worth a commit now.
 func (d *Driver) due(p engine.Position, now time.Time) bool {
 	s, ok := d.committed.get(p.TopicPartition)
-	return !ok || s.offset != p.Offset || d.committed.doubtful(now) ||
+	return !ok || s.offset != p.Offset || s.version != p.Version || d.committed.doubtful(now) ||
 		d.cfg.CommitRefresh > 0 && now.Sub(s.at) >= d.cfg.CommitRefresh // H-008
 }
 
@@ -101,6 +100,7 @@ func (s *session) commits(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-d.engine.Urgent():
 		}
 		now := time.Now()
 		var todo []engine.Position
@@ -261,7 +261,8 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 					if !ok {
 						continue
 					}
-					d.committed.set(tp, at.Offset, now)
+					d.committed.set(at, now)
+					d.engine.Confirmed(at)
 					d.counts.commits.Add(1)
 					if f := d.cfg.Events.Committed; f != nil {
 						f(at)

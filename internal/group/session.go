@@ -158,6 +158,7 @@ func (s *session) stop(hard context.Context) error {
 	s.ended()
 
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
+	d.engine.Seal()
 	s.commitLast(commit)
 	cancel()
 	d.engine.Close()
@@ -378,12 +379,9 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 	client.ResumeFetchPartitions(added)
 	for _, tp := range tps {
 		d.committed.forget(tp)
-		d.engine.Add(tp, int64(generation), -1)
+		d.engine.Add(tp, 0, -1)
 	}
 	d.cfg.Log.Info("partitions assigned", "group", d.cfg.Group, "partitions", names(tps), "generation", generation)
-	if f := d.cfg.Events.Assigned; f != nil {
-		f(tps, int64(generation))
-	}
 }
 
 // revoked is called by the client for partitions that are to be given up in
@@ -410,7 +408,11 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]in
 	final := d.engine.Revoke(drain, tps)
 	cancel()
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
-	s.commitAll(commit, final, closed)
+	todo := make([]engine.Position, len(final))
+	for i := range final {
+		todo[i] = final[i].Position
+	}
+	s.commitAll(commit, todo, closed)
 	cancel()
 	d.cfg.Log.Info("partitions revoked", "group", d.cfg.Group, "partitions", names(tps))
 	if f := d.cfg.Events.Revoked; f != nil {

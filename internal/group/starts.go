@@ -40,6 +40,7 @@ func (c *partitionCounts) init() { c.m = make(map[string]int) }
 func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	<-s.made
 	d := s.d
+	var starts []engine.Start
 	for topic, partitions := range offsets {
 		var first int
 		var known bool
@@ -52,6 +53,7 @@ func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.O
 		for partition, offset := range partitions {
 			tp := engine.TopicPartition{Topic: topic, Partition: partition}
 			at := offset.EpochOffset()
+			start := engine.Start{TopicPartition: tp, Offset: at.Offset, Epoch: at.Epoch, End: -1}
 			if at.Offset >= 0 {
 				if d.cfg.ResetLatest {
 					begin, err := d.list(ctx, tp, listStart)
@@ -62,19 +64,20 @@ func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.O
 						d.cfg.Log.Warn("the log was deleted past the committed offset; reading goes on where it starts",
 							"group", d.cfg.Group, "topic", topic, "partition", partition, "committed", at.Offset, "offset", begin)
 						partitions[partition] = kgo.NewOffset().At(begin)
-						d.engine.SetStart(tp, begin, -1)
-						continue
+						start.Offset, start.Epoch = begin, -1
 					}
 				}
-				d.engine.SetStart(tp, at.Offset, at.Epoch)
-				d.committed.set(tp, at.Offset, time.Now())
+				starts = append(starts, start)
 				continue
 			}
+			start.Offset, start.Epoch = -1, -1
 			if !d.cfg.StartLatest && d.cfg.StartSince.IsZero() {
+				starts = append(starts, start)
 				continue
 			}
 			if known && int(partition) >= first {
 				partitions[partition] = kgo.NewOffset().AtStart()
+				starts = append(starts, start)
 				continue
 			}
 			begin := int64(-1)
@@ -89,10 +92,28 @@ func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.O
 				return nil, fmt.Errorf("find the offset of topic %q partition %d where Config.StartAt begins: %w", topic, partition, err)
 			}
 			partitions[partition] = kgo.NewOffset().At(begin)
-			d.engine.SetStart(tp, begin, -1)
+			start.Offset = begin
+			starts = append(starts, start)
 		}
 	}
+	s.begin(starts)
 	return offsets, nil
+}
+
+// begin opens partitions whose offsets are known, before the client reads them.
+func (s *session) begin(starts []engine.Start) {
+	if len(starts) == 0 {
+		return
+	}
+	d := s.d
+	fence, _ := d.engine.Begin(starts)
+	tps := make([]engine.TopicPartition, len(starts))
+	for i := range starts {
+		tps[i] = starts[i].TopicPartition
+	}
+	if f := d.cfg.Events.Assigned; f != nil {
+		f(tps, fence)
+	}
 }
 
 // firstPartitions is how many partitions the topic had when this driver first
