@@ -91,6 +91,17 @@ func (t *laneTable) push(details []detail, l Lane, tag laneTag, s Slot) (last Sl
 	return none
 }
 
+// last is the last record of lane l with that tag, or none.
+func (t *laneTable) last(details []detail, l Lane, tag laneTag) Slot {
+	mask := len(t.entries) - 1
+	for i := t.home(tag); t.entries[i].tag != 0; i = (i + 1) & mask {
+		if e := &t.entries[i]; e.tag == tag && details[e.tail].lane == l {
+			return e.tail
+		}
+	}
+	return none
+}
+
 // remove takes out the lane with that tag whose only unfinished record is s.
 func (t *laneTable) remove(tag laneTag, s Slot) {
 	mask := len(t.entries) - 1

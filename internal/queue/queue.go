@@ -79,8 +79,19 @@ type record struct {
 	tag   laneTag // of its lane
 	bit   uint16  // in the chunk
 	state State
-	tried bool // its detail counts attempts
+	flags flags
 }
+
+// flags are what few records have.
+type flags uint8
+
+const (
+	tried        flags = 1 << iota // its detail counts attempts
+	former                         // it lies in a stretch of a former order, see past
+	behindLane                     // and waits for a record of its lane,
+	behindFormer                   // for a record of its lane of the former order, or for both
+	first                          // of its lane in its stretch, though not in the partition when it was admitted
+)
 
 // detail is the rest of what is known of a record. Each field is written when
 // it comes to matter and holds an earlier record's value before, so that a
@@ -89,7 +100,7 @@ type record struct {
 type detail struct {
 	lane     Lane  // while record.tag is not 0
 	wait     int32 // its place in the wait heap while it is Waiting
-	attempts int32 // failed ones, while record.tried; stays at math.MaxInt32 once there
+	attempts int32 // failed ones, while tried; stays at math.MaxInt32 once there
 }
 
 // Partition is the queue of one partition under one owner. The zero value is
@@ -99,6 +110,7 @@ type Partition struct {
 	details []detail // of the same slots
 	free    Slot     // head of the list of free slots
 	count   int      // unfinished
+	alone   int      // of those, lanes of their own
 	running int
 
 	horizon  int64
@@ -107,6 +119,8 @@ type Partition struct {
 	ready    ring
 	waits    waitHeap
 	leaving  bool
+	past     *past // nil: nothing is known from former owners
+	missed   int64 // 1 + the offset of a head that was missing, 0 if none
 }
 
 // New returns the queue of a partition whose reading starts at start: there
@@ -122,6 +136,9 @@ func New(start int64) *Partition {
 // was read before): then nothing changes and ok is false. Offsets between the
 // horizon and offset are a gap that no record will fill.
 func (p *Partition) Admit(offset int64, lane Lane) (s Slot, ok bool) {
+	if p.past != nil {
+		return p.admitAfter(offset, lane, Alone, false)
+	}
 	if offset < p.horizon {
 		return none, false
 	}
@@ -147,6 +164,8 @@ func (p *Partition) Admit(offset int64, lane Lane) (s Slot, ok bool) {
 			r.state = Queued
 			return s, true
 		}
+	} else {
+		p.alone++
 	}
 	p.ready.pushBack(s)
 	return s, true
@@ -155,7 +174,13 @@ func (p *Partition) Admit(offset int64, lane Lane) (s Slot, ok bool) {
 // Advance says that reading has come to offset without a record to admit:
 // whatever lay between (transaction markers, aborted records, compaction's
 // gaps) will never be delivered. An offset below the horizon changes nothing.
+// If a head of a former owner lay between, all is forgotten, see Recall, and
+// Missed tells of it.
 func (p *Partition) Advance(offset int64) {
+	if p.past != nil {
+		p.pass(offset)
+		return
+	}
 	p.horizon = max(p.horizon, offset)
 }
 
@@ -204,17 +229,28 @@ func (p *Partition) Finish(s Slot) bool {
 	default:
 		return false
 	}
+	if p.past != nil {
+		p.finishAfter(s)
+		return true
+	}
 	p.frontier.remove(r.chunk, r.bit)
 	if next := r.next; next != none {
 		p.records[next].state = Ready
 		p.ready.pushBack(next)
 	} else if r.tag != 0 {
 		p.lanes.remove(r.tag, s)
+	} else {
+		p.alone--
 	}
-	*r = record{next: p.free}
+	p.release(s)
+	return true
+}
+
+// release gives the slot of a finished record back.
+func (p *Partition) release(s Slot) {
+	p.records[s] = record{next: p.free}
 	p.free = s
 	p.count--
-	return true
 }
 
 // Retry ends an attempt of a running or parked record that failed: it is
@@ -275,8 +311,8 @@ func (p *Partition) Count(s Slot) bool {
 func (p *Partition) countAttempt(s Slot) {
 	r, d := &p.records[s], &p.details[s]
 	switch {
-	case !r.tried:
-		r.tried = true
+	case r.flags&tried == 0:
+		r.flags |= tried
 		d.attempts = 1
 	case d.attempts < math.MaxInt32:
 		d.attempts++
@@ -312,16 +348,22 @@ func (p *Partition) Leave() { p.leaving = true }
 func (p *Partition) Leaving() bool { return p.leaving }
 
 // Frontier is the first unfinished offset, or the horizon when there is none:
-// the offset that may be committed.
+// the offset that may be committed. While the partition is Resuming, heads
+// that were not come to count, and so do markers, which are finished but must
+// be read again; when there is nothing of it all, the frontier is the end of
+// the last segment, beyond the horizon.
 func (p *Partition) Frontier() int64 {
 	if first, ok := p.frontier.first(); ok {
 		return first
+	}
+	if p.past != nil {
+		return p.past.frontier(p.horizon)
 	}
 	return p.horizon
 }
 
 // Horizon is the offset that reading has come to: the one after the last
-// admitted or skipped.
+// admitted, recalled as finished or skipped.
 func (p *Partition) Horizon() int64 { return p.horizon }
 
 // Len is the number of unfinished records.
@@ -380,7 +422,7 @@ func (p *Partition) Offset(s Slot) int64 {
 // Attempts is the number of failed attempts of the record in slot s, which
 // must be unfinished.
 func (p *Partition) Attempts(s Slot) int {
-	if !p.records[s].tried {
+	if p.records[s].flags&tried == 0 {
 		return 0
 	}
 	return int(p.details[s].attempts)
@@ -424,7 +466,9 @@ func (p *Partition) Shrink() bool {
 	p.records, p.details, p.free = nil, nil, none
 	p.ready = ring{}
 	p.waits = nil
-	p.frontier.init()
+	if p.past == nil || p.past.marked == 0 {
+		p.frontier.init()
+	}
 	p.lanes.init()
 	return true
 }
