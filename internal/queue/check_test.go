@@ -23,7 +23,7 @@ func sized[T any](s []T, n int) []T {
 }
 
 func (c *checker) check(p *Partition) error {
-	for _, part := range []func(*Partition) error{c.slots, c.frontier, c.ready, c.waits, c.lanes} {
+	for _, part := range []func(*Partition) error{c.slots, c.frontier, c.ready, c.waits, c.lanes, c.past} {
 		if err := part(p); err != nil {
 			return err
 		}
@@ -105,8 +105,12 @@ func (c *checker) frontier(p *Partition) error {
 	if free+len(c.chunks) != len(f.chunks) {
 		return fmt.Errorf("of %d chunks %d are used and %d free", len(f.chunks), len(c.chunks), free)
 	}
-	if set != p.count {
-		return fmt.Errorf("%d bits for %d unfinished records", set, p.count)
+	marked := 0
+	if p.past != nil {
+		marked = p.past.marked
+	}
+	if set != p.count+marked {
+		return fmt.Errorf("%d bits for %d unfinished records and %d markers", set, p.count, marked)
 	}
 	for s := range p.records {
 		r := &p.records[s]
@@ -201,16 +205,23 @@ func (c *checker) lanes(p *Partition) error {
 		}
 		c.before[r.next] = Slot(s)
 	}
-	heads := 0
+	heads, alone := 0, 0
 	for s := range p.records {
 		r := &p.records[s]
 		if r.state == Free {
 			continue
 		}
-		if first := c.before[s] == none; first != (r.state != Queued) {
-			return fmt.Errorf("slot %d is %v, first of its lane: %v", s, r.state, first)
-		} else if first && r.tag != 0 {
+		first, behind := c.before[s] == none, r.flags&behindFormer != 0
+		switch {
+		case (r.state == Queued) != (!first || behind):
+			return fmt.Errorf("slot %d is %v, first of its lane: %v, behind in its former lane: %v", s, r.state, first, behind)
+		case r.flags&former != 0 && first == (r.flags&behindLane != 0) || r.flags&former == 0 && r.flags&(behindLane|behindFormer) != 0:
+			return fmt.Errorf("slot %d has flags %b, first of its lane: %v", s, r.flags, first)
+		case first && r.tag != 0:
 			heads++
+		}
+		if r.tag == 0 {
+			alone++
 		}
 		if r.tag != 0 && r.next == none {
 			i := t.home(r.tag)
@@ -226,6 +237,123 @@ func (c *checker) lanes(p *Partition) error {
 	// has two.
 	if heads != entries {
 		return fmt.Errorf("%d lanes have %d entries", heads, entries)
+	}
+	if alone != p.alone {
+		return fmt.Errorf("%d records are alone, %d are counted", alone, p.alone)
+	}
+	return nil
+}
+
+// past: stretches ascend without holes and count what is unfinished in them,
+// lanes of former orders are chains in the order of offsets, and each learned
+// lane has an unfinished record in memory or is marked.
+func (c *checker) past(p *Partition) error {
+	t := p.past
+	if t == nil {
+		for s := range p.records {
+			if f := p.records[s].flags; f&former != 0 {
+				return fmt.Errorf("slot %d has flags %b without a past", s, f)
+			}
+		}
+		return nil
+	}
+	if t.at > len(t.stretches) || len(t.stretches) == 0 {
+		return fmt.Errorf("stretch %d of %d is being read", t.at, len(t.stretches))
+	}
+	tails := 0
+	for i := range t.stretches {
+		s := &t.stretches[i]
+		switch {
+		case s.End <= s.start || i > 0 && s.start != t.stretches[i-1].End:
+			return fmt.Errorf("stretch %d is from %d to %d", i, s.start, s.End)
+		case i < t.at && s.End > p.horizon || i == t.at && (p.horizon < s.start || p.horizon >= s.End):
+			return fmt.Errorf("stretch %d is from %d to %d at %d, stretch %d is being read", i, s.start, s.End, p.horizon, t.at)
+		case !s.Former && len(s.tails) > 0:
+			return fmt.Errorf("stretch %d has lanes of a former order", i)
+		}
+		tails += len(s.tails)
+		for l, slot := range s.tails {
+			if link := t.links[slot]; link.lane != l || link.next != none {
+				return fmt.Errorf("lane %x of stretch %d ends at slot %d: %+v", l, i, slot, link)
+			}
+		}
+	}
+	if last := &t.stretches[len(t.stretches)-1]; t.at == len(t.stretches) && (last.unfinished == 0 || !last.Former) {
+		return fmt.Errorf("all is read and the last stretch is %+v", *last)
+	}
+	if t.next < p.horizon {
+		return fmt.Errorf("the next head is at %d, reading at %d", t.next, p.horizon)
+	}
+
+	unfinished := make([]int, len(t.stretches)+1)
+	heads := map[Slot]bool{}
+	for slot := range t.links {
+		heads[slot] = true
+	}
+	inMemory := map[Lane]bool{}
+	for s := range p.records {
+		r := &p.records[s]
+		if r.state == Free {
+			continue
+		}
+		i := t.find(p.Offset(Slot(s)))
+		unfinished[i]++
+		link, linked := t.links[Slot(s)]
+		switch {
+		case r.flags&former != 0 != (i < len(t.stretches) && t.stretches[i].Former):
+			return fmt.Errorf("slot %d in stretch %d has flags %b", s, i, r.flags)
+		case r.flags&former == 0 && linked:
+			return fmt.Errorf("slot %d has a lane of a former order", s)
+		case linked && link.next != none:
+			delete(heads, link.next)
+			n := t.links[link.next]
+			if n.lane != link.lane || p.Offset(link.next) <= p.Offset(Slot(s)) || t.find(p.Offset(link.next)) != i || p.records[link.next].flags&behindFormer == 0 {
+				return fmt.Errorf("slot %d is followed by %d: %+v, %+v", s, link.next, link, n)
+			}
+		}
+		if i == t.at {
+			lane := link.lane
+			if r.flags&former == 0 && r.tag != 0 {
+				lane = p.details[s].lane
+			}
+			inMemory[lane] = true
+		}
+	}
+	for slot := range heads {
+		if f := p.records[slot].flags; f&behindFormer != 0 {
+			return fmt.Errorf("slot %d is the first of its former lane and has flags %b", slot, f)
+		}
+	}
+	if len(heads) != tails {
+		return fmt.Errorf("%d lanes of former orders, %d entries", len(heads), tails)
+	}
+	for i := range t.stretches {
+		if unfinished[i] != t.stretches[i].unfinished {
+			return fmt.Errorf("%d unfinished in stretch %d, counted are %d", unfinished[i], i, t.stretches[i].unfinished)
+		}
+	}
+	marked := 0
+	for l, i := range t.learned {
+		known := &t.lanes[i]
+		if known.marked == inMemory[l] || l == Alone {
+			return fmt.Errorf("learned lane %x is marked: %v, in memory: %v", l, known.marked, inMemory[l])
+		}
+		if !known.marked {
+			continue
+		}
+		marked++
+		if ch := &p.frontier.chunks[known.chunk]; ch.words[known.bit/64]>>(known.bit%64)&1 == 0 {
+			return fmt.Errorf("the marker of lane %x is not set", l)
+		}
+	}
+	if marked != t.marked || len(t.learned) != len(t.lanes) || t.at == len(t.stretches) && len(t.lanes) > 0 {
+		return fmt.Errorf("%d lanes are marked, counted are %d; %d are learned, %d listed", marked, t.marked, len(t.learned), len(t.lanes))
+	}
+	delete(inMemory, Alone)
+	for l := range inMemory {
+		if _, ok := t.learned[l]; !ok && t.at < len(t.stretches) {
+			return fmt.Errorf("lane %x is in memory and not learned", l)
+		}
 	}
 	return nil
 }

@@ -73,9 +73,9 @@ func (p *Partition) expected(offset int64, lane, formerLane Lane, both bool) boo
 	t, s := p.past, p.past.reading()
 	if both {
 		lane = formerLane
-	}
-	if s.Unordered {
-		lane = t.pending.lane
+		if s.Unordered {
+			lane = Alone
+		}
 	}
 	return t.pending.offset == offset && t.pending.lane == lane && s.Former == both
 }

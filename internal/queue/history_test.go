@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 100_000, "how many random histories TestHistories runs")
+	histories = flag.Int("histories", 60_000, "how many random histories TestHistories runs")
 	seed      = flag.Uint64("seed", 0, "run TestHistories with the history of this seed alone")
 )
 
@@ -30,6 +30,12 @@ type history struct {
 	now     Time
 	slots   int // no slot lies at or above: the most that were unfinished at once
 	log     func(format string, args ...any)
+
+	// Of a partition with former owners.
+	resumed  bool
+	salt     uint64 // of the lanes of former orders
+	snapshot Snapshot
+	floor    int64 // no frontier lies below
 }
 
 // unmix is the lane of a mixed hash: with it lanes can be made that meet in
@@ -79,6 +85,15 @@ func newHistory(pick choose, log func(string, ...any)) *history {
 		h.lanes = append(h.lanes, palette(i))
 	}
 	start := starts[pick(len(starts))]
+	h.floor = start
+	if h.resumed = pick(2) > 0; h.resumed {
+		h.salt = uint64(pick(1 << 16))
+		segments := h.segments(pick, start)
+		h.log("resume start=%d lanes=%x segments=%+v", start, h.lanes, segments)
+		h.p = Resume(start, segments)
+		h.twin.resume(start, segments)
+		return h
+	}
 	h.twin.horizon = start
 	h.p = New(start)
 	h.log("new start=%d lanes=%x", start, h.lanes)
@@ -103,8 +118,14 @@ var acts = []act{
 	{"any slot", 4, (*history).anySlot},
 	{"tick", 8, (*history).tick},
 	{"backlog", 2, (*history).backlog},
+	read,
+	{"snapshot", 6, (*history).compareSnapshots},
+	{"segment", 1, (*history).segmentAt},
+	{"attempts", 2, (*history).setAttempts},
 	shrink,
 }
+
+var read = act{"read", 24, (*history).read}
 
 var shrink = act{"shrink", 1, (*history).shrink}
 
@@ -116,17 +137,33 @@ var (
 	empty = act{"empty", 0, (*history).empty}
 )
 
+// Acts after which what former owners told is lost, so that few histories have
+// them.
+var (
+	distrust = act{"distrust", 0, (*history).distrust}
+	blind    = act{"blind", 0, (*history).admit}
+)
+
 // all are the acts but for crowds.
-var all = append(acts[:len(acts):len(acts)], leave, empty)
+var all = append(acts[:len(acts):len(acts)], leave, empty, distrust, blind)
 
 func (h *history) check() error {
 	if err := h.twin.compare(h.p); err != nil {
 		return err
 	}
+	if at := h.p.Frontier(); at < h.floor {
+		return fmt.Errorf("the frontier went back from %d to %d", h.floor, at)
+	}
+	h.floor = h.p.Frontier()
 	return h.checker.check(h.p)
 }
 
+// admitAt admits a record. If it should have been recalled before and was not,
+// even what is known to be finished whatever its lane is lost.
 func (h *history) admitAt(offset int64, l Lane) error {
+	if q := h.twin.recall; h.p.Resuming() && (q == nil || q.offset != offset) {
+		h.floor = min(h.floor, h.p.Horizon())
+	}
 	s, ok := h.p.Admit(offset, l)
 	return h.admitted("admit", h.twin.admit(offset, l), offset, l, s, ok)
 }
@@ -317,11 +354,12 @@ func (h *history) empty(pick choose) error {
 type mood int
 
 const (
-	plain   mood = iota
-	growing      // at first nothing is finished
-	leaving      // before its end
-	emptied      // again and again
-	crowded      // and emptied and shrunk: few histories are, for they take long
+	plain       mood = iota
+	growing          // at first nothing is finished
+	leaving          // before its end
+	emptied          // again and again
+	distrustful      // records are admitted that were not recalled
+	crowded          // and emptied and shrunk: few histories are, for they take long
 )
 
 // run lets n things happen.
@@ -342,13 +380,18 @@ func (h *history) run(pick choose, n int) error {
 				break
 			}
 		}
+		if a.name == "admit" && h.p.Resuming() {
+			a = read
+		}
 		switch special := pick(50); {
 		case m == growing && i < n/2 && a.name == "finish":
-			a = acts[0]
+			a = read
 		case m == leaving && special == 0 && i > n/2:
 			a = leave
 		case m == emptied && special == 0:
 			a = empty
+		case m == distrustful && special < 2:
+			a = []act{distrust, blind}[special]
 		case m == crowded && special < 4:
 			a = []act{crowd, empty, empty, shrink}[special]
 		}

@@ -84,7 +84,8 @@ type storedHeads struct {
 // segment. With exact all unfinished records are heads, in one segment without
 // markers. It then tells nothing of records that were not read and of which
 // it is not known for certain whether they are finished, since that depends on
-// their lanes; and where the frontier is a marker, it counts as unfinished.
+// their lanes. A marker at the frontier, and one that was not come to, counts
+// as unfinished.
 func (p *Partition) Snapshot(dst *Snapshot, exact bool) {
 	*dst = Snapshot{
 		Offset:   p.Frontier(),
@@ -178,6 +179,9 @@ func (p *Partition) tellExact(dst *Snapshot) {
 	if t := p.past; t != nil {
 		for i := t.at; i < upTo; i++ {
 			dst.store(t, i)
+		}
+		for i := range dst.stored {
+			dst.stored[i].markers = nil
 		}
 	}
 }

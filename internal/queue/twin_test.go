@@ -13,15 +13,31 @@ type twin struct {
 	unfinished []*twinRecord // in the order of offsets
 	ready      []*twinRecord // in the order in which Take hands them out
 	leaving    bool
+
+	told    []twinSegment // what former owners told, without what was forgotten or is of no use any more
+	learned []*twinLane   // of the segment that is being read
+	recall  *twinRecall   // found unfinished, to be admitted
+	missed  []int64
 }
 
 type twinRecord struct {
 	slot     Slot // as Admit named it
 	offset   int64
 	lane     Lane
+	both     bool // obeys former too
+	former   Lane
+	first    bool // of its lane in its segment when it was admitted, though not in the partition
 	state    State
 	attempts int
 	due      Time
+}
+
+// own is the record's lane by the order of its segment.
+func (r *twinRecord) own() Lane {
+	if r.both {
+		return r.former
+	}
+	return r.lane
 }
 
 // at is the unfinished record in a slot, or nil.
@@ -49,21 +65,82 @@ func (w *twin) makeReady(r *twinRecord) {
 	w.ready = append(w.ready, r)
 }
 
+// blocked says whether r has to wait for a record before it.
+func (w *twin) blocked(r *twinRecord) bool {
+	for _, before := range w.unfinished {
+		if before.offset >= r.offset {
+			break
+		}
+		if w.same(before, r, false) || w.same(before, r, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// same says whether two records are in one lane, by the order of their segment
+// if that is a former one.
+func (w *twin) same(a, b *twinRecord, former bool) bool {
+	if former {
+		return a.both && b.both && a.former != Alone && a.former == b.former && w.segment(a.offset) == w.segment(b.offset)
+	}
+	return a.lane != Alone && a.lane == b.lane
+}
+
 func (w *twin) admit(offset int64, l Lane) *twinRecord {
-	if offset < w.horizon {
+	return w.enter(&twinRecord{slot: none, offset: offset, lane: l})
+}
+
+func (w *twin) admitFormer(offset int64, l, former Lane) *twinRecord {
+	return w.enter(&twinRecord{slot: none, offset: offset, lane: l, both: len(w.told) > 0, former: former})
+}
+
+func (w *twin) enter(r *twinRecord) *twinRecord {
+	if r.offset < w.horizon {
 		return nil
 	}
-	w.horizon = offset + 1
-	r := &twinRecord{slot: none, offset: offset, lane: l, state: Queued}
-	if l == Alone || w.head(l) == nil {
+	w.reach(r.offset)
+	if s := w.reading(); s == nil {
+		r.both = false
+	} else {
+		if s.Unordered {
+			r.former = Alone
+		}
+		q := w.recall
+		if q == nil || q.offset != r.offset || s.Former != r.both || q.lane != r.own() {
+			w.forget(r.offset)
+			r.both = false
+		} else if q.lane != Alone && w.lane(q.lane) == nil {
+			w.learned = append(w.learned, &twinLane{lane: q.lane, newest: none, check: q.check})
+		}
+	}
+	w.recall = nil
+	r.state = Queued
+	if r.lane != Alone && !r.both {
+		if i := w.lastOf(r.lane); i >= 0 {
+			r.first = w.unfinished[i].offset < w.floor()
+		}
+	}
+	if !w.blocked(r) {
 		w.makeReady(r)
 	}
 	w.unfinished = append(w.unfinished, r)
+	w.reach1(r.offset)
 	return r
 }
 
+// lastOf is the place of the last unfinished record of a lane, or −1.
+func (w *twin) lastOf(l Lane) int {
+	for i := len(w.unfinished) - 1; i >= 0; i-- {
+		if w.unfinished[i].lane == l {
+			return i
+		}
+	}
+	return -1
+}
+
 func (w *twin) admitRunning(offset int64, l Lane) *twinRecord {
-	if len(w.unfinished) > 0 || offset < w.horizon {
+	if len(w.unfinished) > 0 || offset < w.horizon || len(w.told) > 0 {
 		return nil
 	}
 	w.horizon = offset + 1
@@ -74,7 +151,7 @@ func (w *twin) admitRunning(offset int64, l Lane) *twinRecord {
 
 func (w *twin) advance(offset int64) {
 	if offset > w.horizon {
-		w.horizon = offset
+		w.reach(offset)
 	}
 }
 
@@ -107,11 +184,20 @@ func (w *twin) finish(r *twinRecord) bool {
 	}
 	i := slices.Index(w.unfinished, r)
 	w.unfinished = slices.Delete(w.unfinished, i, i+1)
-	if r.lane != Alone {
-		if next := w.head(r.lane); next != nil {
-			w.makeReady(next)
+	// The next of its lane first, then the next of its lane of the former
+	// order.
+	for _, former := range []bool{false, true} {
+		i := slices.IndexFunc(w.unfinished, func(next *twinRecord) bool { return w.same(r, next, former) })
+		if i >= 0 && w.unfinished[i].state == Queued && !w.blocked(w.unfinished[i]) {
+			w.makeReady(w.unfinished[i])
 		}
 	}
+	if s := w.reading(); s != nil && r.offset >= s.start {
+		if l := w.lane(r.own()); l != nil {
+			l.newest = max(l.newest, r.offset)
+		}
+	}
+	w.prune()
 	return true
 }
 
@@ -169,10 +255,17 @@ func (w *twin) nextWake() Time {
 }
 
 func (w *twin) frontier() int64 {
-	if len(w.unfinished) > 0 {
-		return w.unfinished[0].offset
+	first := w.known()
+	if o, ok := w.nextStored(w.horizon); ok {
+		first = o
 	}
-	return w.horizon
+	for _, o := range w.markers() {
+		first = min(first, o)
+	}
+	if len(w.unfinished) > 0 {
+		first = min(first, w.unfinished[0].offset)
+	}
+	return first
 }
 
 func (w *twin) in(s State) int {
@@ -203,8 +296,8 @@ func (w *twin) compare(p *Partition) error {
 	if w.leaving {
 		ready = 0
 	}
-	for i, r := range w.unfinished {
-		if r.lane != Alone && (r.state != Queued || i == 0) {
+	for _, r := range w.unfinished {
+		if r.lane != Alone && w.head(r.lane) == r {
 			lanes++
 		}
 	}
@@ -220,11 +313,19 @@ func (w *twin) compare(p *Partition) error {
 		{"Waiting", int64(p.Waiting()), int64(w.in(Waiting))},
 		{"Lanes", int64(p.Lanes()), int64(lanes)},
 		{"NextWake", int64(p.NextWake()), int64(w.nextWake())},
+		{"Known", p.Known(), w.known()},
 	} {
 		if v.got != v.want {
 			return fmt.Errorf("%s is %d, the twin says %d", v.name, v.got, v.want)
 		}
 	}
+	if got, want := p.Resuming(), w.reading() != nil; got != want {
+		return fmt.Errorf("Resuming is %v, the twin says %v", got, want)
+	}
+	if got, ok := p.Missed(); ok != (len(w.missed) > 0) || ok && got != w.missed[len(w.missed)-1] {
+		return fmt.Errorf("Missed is %d, %v, the twin says %d", got, ok, w.missed)
+	}
+	w.missed = nil
 	if p.Leaving() != w.leaving {
 		return fmt.Errorf("Leaving is %v, the twin says %v", p.Leaving(), w.leaving)
 	}
