@@ -278,7 +278,7 @@ func (c *checker) past(p *Partition) error {
 			}
 		}
 	}
-	if last := &t.stretches[len(t.stretches)-1]; t.at == len(t.stretches) && (last.unfinished == 0 || !last.Former) {
+	if last := &t.stretches[len(t.stretches)-1]; t.at == len(t.stretches) && last.unfinished == 0 {
 		return fmt.Errorf("all is read and the last stretch is %+v", *last)
 	}
 	if t.next < p.horizon {

@@ -74,7 +74,7 @@ func (r Recollection) String() string {
 //	owner C reads from 3 or finds no lane at 5: it takes 5 for finished
 //
 // What must stay true: stretches ascend without holes; those before at are
-// read, and the last one of them has unfinished records if all are read; every
+// read, and if all are, the last one has unfinished records; every
 // head that was not come to lies at or above the horizon; a lane in learned
 // has an unfinished record of the stretch in memory or is marked, never both.
 type past struct {
@@ -317,10 +317,12 @@ func (p *Partition) pass(offset int64) bool {
 		if offset < s.End {
 			break
 		}
-		p.endStretch()
+		p.unlearn()
+		if t.at++; t.at == len(t.stretches) {
+			p.endReading()
+		}
 	}
 	p.horizon = max(p.horizon, offset)
-	p.settle()
 	return true
 }
 
@@ -336,14 +338,7 @@ func (p *Partition) forget(from int64) {
 	t.stretches = slices.Delete(t.stretches, n, len(t.stretches))
 	t.next, t.ahead = math.MaxInt64, 0
 	p.unlearn()
-	t.at = n
-	p.settle()
-}
-
-// endStretch is called when all of the stretch that is being read was read.
-func (p *Partition) endStretch() {
-	p.unlearn()
-	p.past.at++
+	p.endReading()
 }
 
 // unlearn forgets the lanes that were learned, and their markers.
@@ -357,16 +352,24 @@ func (p *Partition) unlearn() {
 	t.pending.offset = none
 }
 
-// settle lets go of stretches, from the last on, that need not be told apart
-// from what follows: nothing of them is unfinished, or their order is the
-// owner's own. When none is left, the partition is like any other.
+// settle lets go of stretches at the end of those that are read: what nothing
+// is unfinished of may as well be the beginning of what follows. When none is
+// left, the partition is like any other.
+//
+// Only the last stretch can join what follows while something of it is
+// unfinished, if it is in the owner's order, and only when its reading ends.
+// An earlier one can't, even when all between is finished:
+//
+//	order key: a stretch of order partition up to 10, one of order key up to 20
+//	owner of order partition: 5 runs; 12, finished under order key, lies between
+//	one segment up to 20 of order partition with head 5 would tell: 12 is unfinished
 func (p *Partition) settle() {
 	t := p.past
 	n := len(t.stretches)
 	if t.at < n {
 		return
 	}
-	for n > 0 && (t.stretches[n-1].unfinished == 0 || !t.stretches[n-1].Former) {
+	for n > 0 && t.stretches[n-1].unfinished == 0 {
 		n--
 	}
 	t.stretches = slices.Delete(t.stretches, n, len(t.stretches))
@@ -374,6 +377,16 @@ func (p *Partition) settle() {
 	if n == 0 {
 		p.past = nil
 	}
+}
+
+// endReading is called when all stretches are read.
+func (p *Partition) endReading() {
+	t := p.past
+	if n := len(t.stretches); n > 0 && !t.stretches[n-1].Former {
+		t.stretches = slices.Delete(t.stretches, n-1, n)
+	}
+	t.at = len(t.stretches)
+	p.settle()
 }
 
 // learn adds a lane that is not known yet.

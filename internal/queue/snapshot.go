@@ -304,24 +304,14 @@ func firstBit(words *[chunkWords]uint64, from int64) (bit uint16, ok bool) {
 
 // copyHeads finds the records that are heads.
 func (p *Partition) copyHeads(dst *Snapshot, exact bool) {
-	// Flags say which records are heads beside those first in their lanes.
-	// Without a past they are of no meaning any more.
-	var matter flags
-	if p.past != nil {
-		matter = former | first
-	}
 	for s := range p.records {
 		r := &p.records[s]
-		switch f := r.flags & matter; {
+		switch f := r.flags & (former | first); {
 		case r.state > Queued && f == 0:
 		case r.state == Free:
 			continue
 		case exact:
-		case f&former != 0:
-			if r.flags&behindFormer != 0 {
-				continue
-			}
-		case f&first == 0 && r.state == Queued:
+		case f == former && r.flags&behindFormer != 0, f == 0:
 			continue
 		}
 		h := &dst.chunks[r.chunk]

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/fronta-mq/fronta/progress"
@@ -75,17 +74,6 @@ func (w *twin) known() int64 {
 		return w.horizon
 	}
 	return w.told[len(w.told)-1].End
-}
-
-// floor is where the segment starts that the next record belongs to.
-func (w *twin) floor() int64 {
-	if s := w.reading(); s != nil {
-		return s.start
-	}
-	if n := len(w.told); n > 0 {
-		return w.told[n-1].End
-	}
-	return math.MinInt64
 }
 
 // stored are the heads in a segment that were not come to.
@@ -169,10 +157,15 @@ func (w *twin) forget(from int64) {
 
 // prune drops the segments that need not be told apart from what follows.
 func (w *twin) prune() {
-	for n := len(w.told); n > 0 && w.reading() == nil; n = len(w.told) {
-		if last := &w.told[n-1]; last.Former && w.unfinishedIn(last.start, last.End) > 0 {
-			break
-		}
+	if w.reading() != nil {
+		return
+	}
+	// The last one goes on in what follows if it has the owner's order.
+	if n := len(w.told); n > 0 && !w.over && !w.told[n-1].Former {
+		w.told = w.told[:n-1]
+	}
+	w.over = true
+	for n := len(w.told); n > 0 && w.unfinishedIn(w.told[n-1].start, w.told[n-1].End) == 0; n = len(w.told) {
 		w.told = w.told[:n-1]
 	}
 }
@@ -247,7 +240,7 @@ func (w *twin) loseTrust() {
 	index := s.index
 	w.forget(w.horizon)
 	if known > w.horizon {
-		w.told = []twinSegment{{Segment{End: known, Unordered: true}, index, w.horizon}}
+		w.told, w.over = []twinSegment{{Segment{End: known, Unordered: true}, index, w.horizon}}, false
 	}
 }
 
@@ -273,11 +266,8 @@ type twinTold struct {
 }
 
 // isHead says whether nothing of r's lane is unfinished before it in its
-// segment, or was when it was admitted.
+// segment.
 func (w *twin) isHead(r *twinRecord) bool {
-	if r.first && len(w.told) > 0 {
-		return true
-	}
 	if r.own() == Alone {
 		return true
 	}

@@ -17,6 +17,7 @@ type twin struct {
 	told    []twinSegment // what former owners told, without what was forgotten or is of no use any more
 	learned []*twinLane   // of the segment that is being read
 	recall  *twinRecall   // found unfinished, to be admitted
+	over    bool          // all of told was read
 	missed  []int64
 }
 
@@ -26,7 +27,6 @@ type twinRecord struct {
 	lane     Lane
 	both     bool // obeys former too
 	former   Lane
-	first    bool // of its lane in its segment when it was admitted, though not in the partition
 	state    State
 	attempts int
 	due      Time
@@ -116,27 +116,12 @@ func (w *twin) enter(r *twinRecord) *twinRecord {
 	}
 	w.recall = nil
 	r.state = Queued
-	if r.lane != Alone && !r.both {
-		if i := w.lastOf(r.lane); i >= 0 {
-			r.first = w.unfinished[i].offset < w.floor()
-		}
-	}
 	if !w.blocked(r) {
 		w.makeReady(r)
 	}
 	w.unfinished = append(w.unfinished, r)
 	w.reach1(r.offset)
 	return r
-}
-
-// lastOf is the place of the last unfinished record of a lane, or −1.
-func (w *twin) lastOf(l Lane) int {
-	for i := len(w.unfinished) - 1; i >= 0; i-- {
-		if w.unfinished[i].lane == l {
-			return i
-		}
-	}
-	return -1
 }
 
 func (w *twin) admitRunning(offset int64, l Lane) *twinRecord {
