@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 )
 
 const (
@@ -91,10 +90,5 @@ func oneLine(line string, width int) string {
 	if width > 0 && len(chars) > width {
 		chars = append(chars[:max(width-1, 0)], '…')
 	}
-	for i, r := range chars {
-		if unicode.IsControl(r) {
-			chars[i] = '\uFFFD'
-		}
-	}
-	return string(chars)
+	return Clean(string(chars))
 }
