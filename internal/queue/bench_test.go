@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/fronta-mq/fronta/progress"
 )
 
 // laneOf spreads key numbers over the 64 bits as a hash function would.
@@ -175,6 +177,92 @@ func BenchmarkAdmitTakeFinish(b *testing.B) {
 						p.Finish(s)
 					}
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkSnapshot is what a commit costs under the owner's lock, and Fill
+// what it costs beside it. A tenth of the records has failed before.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, o := range []order{unordered, tenK, distinct} {
+		for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
+			p := New(0)
+			for range n {
+				// Every third record of those that were read is finished.
+				s, _ := p.Admit(p.Horizon(), o.lane(p.Horizon()))
+				if p.Horizon()%3 == 0 {
+					p.Advance(p.Horizon() + 1)
+				}
+				p.SetAttempts(s, int(s)%10/9)
+			}
+			var s Snapshot
+			for _, exact := range []bool{false, true} {
+				name := fmt.Sprintf("%s/unfinished=%d/exact=%v", o.name, n, exact)
+				b.Run("lock/"+name, func(b *testing.B) {
+					b.ReportAllocs()
+					for range b.N {
+						p.Snapshot(&s, exact)
+					}
+				})
+				b.Run("fill/"+name, func(b *testing.B) {
+					p.Snapshot(&s, exact)
+					b.ReportAllocs()
+					for range b.N {
+						s.Fill()
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkRecall is what reading again costs for each record: one that is
+// finished, and one that is unfinished, with admitting, taking and finishing
+// it.
+func BenchmarkRecall(b *testing.B) {
+	for _, heads := range []int64{100, 10_000, 1_000_000} {
+		segment := Segment{End: 1 << 60}
+		for i := range heads {
+			segment.Heads = append(segment.Heads, progress.Range{From: 2 * i, To: 2*i + 1})
+		}
+		learn := func() *Partition {
+			p := Resume(0, []Segment{segment})
+			for i := range heads {
+				p.Recall(2*i, laneOf(int(i)), 0)
+				p.Admit(2*i, laneOf(int(i)))
+				s, _ := p.Take()
+				p.Finish(s)
+			}
+			return p
+		}
+		b.Run(fmt.Sprintf("learn/heads=%d", heads), func(b *testing.B) {
+			for left := b.N; left > 0; left -= int(heads) {
+				learn()
+			}
+		})
+		b.Run(fmt.Sprintf("finished/heads=%d", heads), func(b *testing.B) {
+			p := learn()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if p.Recall(p.Horizon(), laneOf(-1-i&0xffff), 0) != Finished {
+					b.Fatal("not finished")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("unfinished/heads=%d", heads), func(b *testing.B) {
+			p := learn()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				lane, offset := laneOf(i%int(heads)), p.Horizon()
+				if p.Recall(offset, lane, 0) != Unfinished {
+					b.Fatal("finished")
+				}
+				p.Admit(offset, lane)
+				s, _ := p.Take()
+				p.Finish(s)
 			}
 		})
 	}

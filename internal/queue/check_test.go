@@ -238,8 +238,8 @@ func (c *checker) lanes(p *Partition) error {
 	if heads != entries {
 		return fmt.Errorf("%d lanes have %d entries", heads, entries)
 	}
-	if alone != p.alone {
-		return fmt.Errorf("%d records are alone, %d are counted", alone, p.alone)
+	if alone != p.count-p.keyed {
+		return fmt.Errorf("%d records are alone, %d are counted", alone, p.count-p.keyed)
 	}
 	return nil
 }

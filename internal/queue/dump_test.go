@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fronta-mq/fronta/progress"
 )
 
 // dump shows all there is to know of a partition: a line of figures, a line
@@ -19,6 +21,9 @@ func dump(p *Partition, name func(Lane) string) string {
 	}
 	if p.Leaving() {
 		b.WriteString(" leaving")
+	}
+	if p.Resuming() {
+		fmt.Fprintf(&b, " resuming to %d", p.Known())
 	}
 	b.WriteByte('\n')
 
@@ -49,4 +54,48 @@ func dump(p *Partition, name func(Lane) string) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// dumpSnapshot shows what a commit of a partition would tell.
+func dumpSnapshot(p *Partition, exact bool, check func(uint32) string) string {
+	var s Snapshot
+	p.Snapshot(&s, exact)
+	s.Fill()
+	var b strings.Builder
+	fmt.Fprintf(&b, "offset=%d horizon=%d heads=%d\n", s.Offset, s.Horizon, p.Heads())
+	for _, t := range s.Segments {
+		if t.Index < 0 {
+			b.WriteString("  own")
+		} else {
+			fmt.Fprintf(&b, "  segment %d", t.Index)
+		}
+		fmt.Fprintf(&b, " end=%d", t.End)
+		for i, r := range t.Heads {
+			b.WriteString([]string{" heads=", ","}[min(i, 1)] + rangeString(r))
+		}
+		for i, o := range t.Markers {
+			fmt.Fprintf(&b, "%s%d", []string{" markers=", ","}[min(i, 1)], o)
+		}
+		switch f := t.First; {
+		case f.Slot >= 0:
+			fmt.Fprintf(&b, " first=%d", p.Offset(f.Slot))
+		case f.HasCheck:
+			fmt.Fprintf(&b, " check=%s", check(f.Check))
+		}
+		b.WriteByte('\n')
+	}
+	for i, a := range s.Attempts {
+		fmt.Fprintf(&b, "%s%d×%d", []string{"  attempts: ", " "}[min(i, 1)], a.Offset, a.N)
+	}
+	if len(s.Attempts) > 0 {
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func rangeString(r progress.Range) string {
+	if r.To == r.From+1 {
+		return fmt.Sprint(r.From)
+	}
+	return fmt.Sprintf("%d-%d", r.From, r.To-1)
 }

@@ -160,16 +160,14 @@ func (p *Partition) finishAfter(s Slot) {
 	i := t.find(p.Offset(s))
 	lane, last := Alone, true // of its stretch's order, and the only one of it there
 	if r.tag != 0 {
+		p.keyed--
 		lane = p.details[s].lane
-	}
-	switch next := r.next; {
-	case next != none:
-		last = p.records[next].flags&(former|first) != 0
-		p.unblock(next, behindLane)
-	case r.tag != 0:
-		p.lanes.remove(r.tag, s)
-	default:
-		p.alone--
+		if next := r.next; next != none {
+			last = p.records[next].flags&(former|first) != 0
+			p.unblock(next, behindLane)
+		} else {
+			p.lanes.remove(r.tag, s)
+		}
 	}
 	if r.flags&former != 0 {
 		l, ok := t.links[s]

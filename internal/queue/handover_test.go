@@ -44,7 +44,7 @@ type commit struct {
 
 // events count what happened, to see that histories are wild enough.
 type events struct {
-	mismatch, missed, former, both, marked, forgot, exact, changed, attempts, segments, ahead, blind atomic.Int64
+	mismatch, missed, former, marked, forgot, exact, attempts, segments atomic.Int64
 }
 
 // logOrder is an order of records: lanes are numbers, −1 is a lane of its own.

@@ -110,7 +110,7 @@ type Partition struct {
 	details []detail // of the same slots
 	free    Slot     // head of the list of free slots
 	count   int      // unfinished
-	alone   int      // of those, lanes of their own
+	keyed   int      // of those, not lanes of their own
 	running int
 
 	horizon  int64
@@ -159,13 +159,12 @@ func (p *Partition) Admit(offset int64, lane Lane) (s Slot, ok bool) {
 
 	if lane != Alone {
 		p.details[s].lane = lane
+		p.keyed++
 		if last := p.lanes.push(p.details, lane, r.tag, s); last != none {
 			p.records[last].next = s
 			r.state = Queued
 			return s, true
 		}
-	} else {
-		p.alone++
 	}
 	p.ready.pushBack(s)
 	return s, true
@@ -234,13 +233,14 @@ func (p *Partition) Finish(s Slot) bool {
 		return true
 	}
 	p.frontier.remove(r.chunk, r.bit)
-	if next := r.next; next != none {
-		p.records[next].state = Ready
-		p.ready.pushBack(next)
-	} else if r.tag != 0 {
-		p.lanes.remove(r.tag, s)
-	} else {
-		p.alone--
+	if r.tag != 0 {
+		p.keyed--
+		if next := r.next; next != none {
+			p.records[next].state = Ready
+			p.ready.pushBack(next)
+		} else {
+			p.lanes.remove(r.tag, s)
+		}
 	}
 	p.release(s)
 	return true

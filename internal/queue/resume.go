@@ -488,7 +488,7 @@ func (p *Partition) Known() int64 {
 // record is admitted.
 func (p *Partition) Heads() int64 {
 	if p.past == nil {
-		return int64(p.lanes.count + p.alone)
+		return int64(p.lanes.count + p.count - p.keyed)
 	}
 	n := p.past.pairs + int64(p.past.marked)
 	return n + min(p.past.ahead, math.MaxInt64-n)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/fronta-mq/fronta/progress"
 )
 
 // TestScripts runs the scripts under testdata: one file for each rule of the
@@ -31,6 +32,17 @@ import (
 //	tick now=30           how many became ready
 //	advance to=200
 //	leave, shrink, dump
+//
+// And those of a partition with former owners. A range of offsets is 3-5, the
+// check of a lane is its name, and a record of a former segment has two lanes:
+//
+//	resume start=100      one segment a line: end=110 heads=100,103-105 markers=104 check=a former unordered
+//	recall 100:a          what former owners told
+//	read 100:a 101:b/x    recalls and, if they are unfinished, admits
+//	admit-former 101:b/x  slot and state
+//	attempts 100 n=3
+//	segment 100 101
+//	forget, missed, snapshot, snapshot exact
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -59,6 +71,65 @@ func (s *script) lane(name string) Lane {
 		s.names = append(s.names, name)
 	}
 	return laneOf(i)
+}
+
+// record reads 101:b or, in a former segment, 101:b/x.
+func (s *script) record(t *testing.T, d *datadriven.TestData, arg string) (offset int64, lane Lane, former *Lane) {
+	at, name, _ := strings.Cut(arg, ":")
+	name, formerName, both := strings.Cut(name, "/")
+	offset, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	if lane = s.lane(name); both {
+		l := s.lane(formerName)
+		former = &l
+	}
+	return offset, lane, former
+}
+
+// segments reads one segment a line.
+func (s *script) segments(t *testing.T, d *datadriven.TestData) []Segment {
+	parse := func(text string) int64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		return n
+	}
+	var segments []Segment
+	for line := range strings.Lines(d.Input) {
+		var seg Segment
+		for _, field := range strings.Fields(line) {
+			key, value, _ := strings.Cut(field, "=")
+			switch key {
+			case "end":
+				seg.End = parse(value)
+			case "heads":
+				for _, r := range strings.Split(value, ",") {
+					from, to, ok := strings.Cut(r, "-")
+					if !ok {
+						to = from
+					}
+					seg.Heads = append(seg.Heads, progress.Range{From: parse(from), To: parse(to) + 1})
+				}
+			case "markers":
+				for _, m := range strings.Split(value, ",") {
+					seg.Markers = append(seg.Markers, parse(m))
+				}
+			case "check":
+				seg.Check = uint32(s.lane(value))
+			case "former":
+				seg.Former = true
+			case "unordered":
+				seg.Unordered = true
+			default:
+				d.Fatalf(t, "no such field: %s", field)
+			}
+		}
+		segments = append(segments, seg)
+	}
+	return segments
 }
 
 func (s *script) name(l Lane) string {
@@ -96,18 +167,66 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		s.p = New(number("start", 0))
 		return ""
-	case "admit", "admit-running":
-		admit := p.Admit
-		if d.Cmd == "admit-running" {
-			admit = p.AdmitRunning
-		}
+	case "resume":
+		p = Resume(number("start", 0), s.segments(t, d))
+		s.p = p
+	case "recall":
 		for _, arg := range d.CmdArgs {
-			at, lane, _ := strings.Cut(arg.Key, ":")
-			offset, err := strconv.ParseInt(at, 10, 64)
-			if err != nil {
-				d.Fatalf(t, "%v", err)
+			offset, lane, former := s.record(t, d, arg.Key)
+			if former != nil {
+				lane = *former
 			}
-			slot, ok := admit(offset, s.lane(lane))
+			fmt.Fprintf(&out, "%d: %v\n", offset, p.Recall(offset, lane, uint32(lane)))
+		}
+	case "forget":
+		p.Forget()
+	case "missed":
+		offset, ok := p.Missed()
+		fmt.Fprintf(&out, "%d %v\n", offset, ok)
+	case "segment":
+		for _, arg := range d.CmdArgs {
+			offset, _ := strconv.ParseInt(arg.Key, 10, 64)
+			i, former, ok := p.SegmentAt(offset)
+			fmt.Fprintf(&out, "%d: %d, former %v, %v\n", offset, i, former, ok)
+		}
+	case "attempts":
+		each(func(slot Slot) bool {
+			p.SetAttempts(slot, int(number("n", 0)))
+			return true
+		})
+	case "snapshot":
+		out.WriteString(dumpSnapshot(p, d.HasArg("exact"), func(check uint32) string {
+			for i, name := range s.names {
+				if uint32(laneOf(i)) == check {
+					return name
+				}
+			}
+			return fmt.Sprint(check)
+		}))
+	case "admit", "admit-running", "admit-former", "read":
+		for _, arg := range d.CmdArgs {
+			offset, lane, former := s.record(t, d, arg.Key)
+			admit := p.Admit
+			switch {
+			case d.Cmd == "admit-running":
+				admit = p.AdmitRunning
+			case former != nil:
+				admit = func(offset int64, lane Lane) (Slot, bool) { return p.AdmitFormer(offset, lane, *former) }
+			}
+			if d.Cmd == "read" {
+				own := lane
+				if former != nil {
+					own = *former
+				}
+				if r := p.Recall(offset, own, uint32(own)); r == Finished {
+					fmt.Fprintf(&out, "%d: finished\n", offset)
+					continue
+				} else if r != Unfinished {
+					fmt.Fprintf(&out, "%d: %v\n", offset, r)
+					admit = p.Admit
+				}
+			}
+			slot, ok := admit(offset, lane)
 			if !ok {
 				fmt.Fprintf(&out, "%d: refused\n", offset)
 				continue

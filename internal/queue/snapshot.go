@@ -62,9 +62,10 @@ type headBits struct {
 
 // wanted is the first head of a segment, whose slot is not known yet.
 type wanted struct {
-	told int32 // of which segment
-	next int32 // another one in the same chunk
-	bit  uint16
+	told  int32 // of which segment
+	next  int32 // another one in the same chunk
+	chunk int32
+	bit   uint16
 }
 
 // storedHeads are heads of a segment that were not come to. The slices are
@@ -106,13 +107,15 @@ func (p *Partition) Snapshot(dst *Snapshot, exact bool) {
 	} else {
 		return
 	}
-	p.copyChunks(dst, exact)
+	// All unfinished records are heads: then their bits are there already.
+	whole := exact || p.past == nil && p.Heads() == int64(p.count)
+	p.copyChunks(dst, whole)
 	low, check := p.copyMarkers(dst, exact)
 	if exact {
 		check = 0 // it is that of another order
 	}
 	p.findFirsts(dst, exact, at, low, check)
-	p.copyHeads(dst, exact)
+	p.copyHeads(dst, exact, whole)
 }
 
 func (s *Snapshot) tell(index int, end int64) {
@@ -196,8 +199,8 @@ func (t *past) certain(i int) bool {
 	return (i < t.nextIn || len(s.Heads) == 0) && (i != t.at || len(t.lanes) == 0)
 }
 
-// copyChunks makes room for the heads of each chunk.
-func (p *Partition) copyChunks(dst *Snapshot, exact bool) {
+// copyChunks makes room for the heads of each chunk, or copies them.
+func (p *Partition) copyChunks(dst *Snapshot, whole bool) {
 	f := &p.frontier
 	if n := len(f.chunks); n > cap(dst.chunks) {
 		dst.chunks = make([]headBits, n, n+n/4)
@@ -208,7 +211,7 @@ func (p *Partition) copyChunks(dst *Snapshot, exact bool) {
 		ch := &f.chunks[c]
 		h := &dst.chunks[c]
 		h.base, h.wanted = ch.base, none
-		if exact {
+		if whole {
 			h.words = ch.words
 		} else {
 			h.words = [chunkWords]uint64{}
@@ -250,6 +253,9 @@ func (p *Partition) copyMarkers(dst *Snapshot, exact bool) (low int64, check uin
 func (p *Partition) findFirsts(dst *Snapshot, exact bool, at int, low int64, check uint32) {
 	i, from := 0, dst.Offset
 	for _, c := range dst.order {
+		if i == len(dst.Segments) {
+			break
+		}
 		words := &p.frontier.chunks[c].words
 		if exact {
 			words = &dst.chunks[c].words
@@ -265,7 +271,7 @@ func (p *Partition) findFirsts(dst *Snapshot, exact bool, at int, low int64, che
 				if i == at && o == low {
 					told.First.Check, told.First.HasCheck = check, check != 0
 				} else {
-					dst.wanted = append(dst.wanted, wanted{told: int32(i), next: dst.chunks[c].wanted, bit: bit})
+					dst.wanted = append(dst.wanted, wanted{told: int32(i), next: dst.chunks[c].wanted, chunk: c, bit: bit})
 					dst.chunks[c].wanted = int32(len(dst.wanted) - 1)
 				}
 			}
@@ -302,10 +308,19 @@ func firstBit(words *[chunkWords]uint64, from int64) (bit uint16, ok bool) {
 	return 0, false
 }
 
-// copyHeads finds the records that are heads.
-func (p *Partition) copyHeads(dst *Snapshot, exact bool) {
+// copyHeads finds the records that are heads. With whole, they are in dst
+// already, and only a record with attempts or that is the first of its segment
+// matters.
+func (p *Partition) copyHeads(dst *Snapshot, exact, whole bool) {
+	var only wanted
+	if whole = whole && len(dst.wanted) == 1; whole {
+		only = dst.wanted[0]
+	}
 	for s := range p.records {
 		r := &p.records[s]
+		if whole && r.flags&tried == 0 && (r.bit != only.bit || r.chunk != only.chunk) {
+			continue
+		}
 		switch f := r.flags & (former | first); {
 		case r.state > Queued && f == 0:
 		case r.state == Free:

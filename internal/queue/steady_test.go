@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
+
+	"github.com/fronta-mq/fronta/progress"
 )
 
 // footprint is how many bytes a partition holds on to.
@@ -37,6 +39,7 @@ func TestSizes(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	const keys, batch = 10_000, 1_000
 	p := New(0)
+	var s Snapshot
 	now := Time(0)
 	failed := 0
 	turn := func() {
@@ -62,6 +65,8 @@ func TestNoAllocations(t *testing.T) {
 			p.Frontier()
 			p.NextWake()
 		}
+		p.Snapshot(&s, now%2 == 0)
+		s.Fill()
 	}
 	for range 200 {
 		turn()
@@ -71,6 +76,39 @@ func TestNoAllocations(t *testing.T) {
 	}
 	if p.Len() == 0 || p.Waiting() == 0 {
 		t.Errorf("%d unfinished, %d waiting: the turns are too tame", p.Len(), p.Waiting())
+	}
+}
+
+// Reading again costs no allocation for a record either, once its lane is
+// learned.
+func TestNoAllocationsResuming(t *testing.T) {
+	const keys = 1_000
+	p := Resume(0, []Segment{{End: 1 << 40, Heads: []progress.Range{{From: 0, To: keys}}}})
+	var s Snapshot
+	turn := func() {
+		for range 10 * keys {
+			o := p.Horizon()
+			lane := laneOf(int(o % (2 * keys)))
+			if p.Recall(o, lane, 1) == Unfinished {
+				p.Admit(o, lane)
+			}
+			if p.Ready() == keys/2 {
+				for r, ok := p.Take(); ok; r, ok = p.Take() {
+					p.Finish(r)
+				}
+			}
+		}
+		p.Snapshot(&s, false)
+		s.Fill()
+	}
+	for range 20 {
+		turn()
+	}
+	if n := testing.AllocsPerRun(50, turn); n != 0 {
+		t.Errorf("%v allocations in a turn of %d records", n, 10*keys)
+	}
+	if !p.Resuming() || p.Heads() != keys || len(s.Segments) != 1 || len(s.Segments[0].Markers) == 0 {
+		t.Errorf("%d heads, %d segments: the turns are too tame", p.Heads(), len(s.Segments))
 	}
 }
 
