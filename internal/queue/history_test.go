@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 60_000, "how many random histories TestHistories runs")
+	histories = flag.Int("histories", 50_000, "how many random histories TestHistories runs")
 	seed      = flag.Uint64("seed", 0, "run TestHistories with the history of this seed alone")
 )
 
@@ -263,6 +263,7 @@ func (h *history) apply(s Slot, how int, due Time) error {
 	p, w, r := h.p, &h.twin, h.twin.at(s)
 	var name string
 	var got, want bool
+	heads := p.Heads()
 	switch how {
 	case 0:
 		name, got, want = "Finish", p.Finish(s), w.finish(r)
@@ -280,6 +281,9 @@ func (h *history) apply(s Slot, how int, due Time) error {
 	h.log("%s slot %d (due %d): %v", name, s, due, got)
 	if got != want {
 		return fmt.Errorf("%s(%d) is %v, the twin says %v", name, s, got, want)
+	}
+	if n := p.Heads(); n > heads {
+		return fmt.Errorf("%s(%d) made %d heads of %d", name, s, n, heads)
 	}
 	if _, ok := p.Info(s); how == 0 && got && ok {
 		return fmt.Errorf("Info(%d) tells of a record that is finished", s)

@@ -386,6 +386,7 @@ func (p *Partition) endReading() {
 		t.stretches = slices.Delete(t.stretches, n-1, n)
 	}
 	t.at = len(t.stretches)
+	t.learned, t.lanes = nil, nil
 	p.settle()
 }
 
@@ -482,15 +483,26 @@ func (p *Partition) Known() int64 {
 	return p.horizon
 }
 
-// Heads is how many heads the partition has: lanes with unfinished records
-// and records that are lanes of their own, those among them that are stored
-// and were not come to, and markers. No snapshot has more heads before another
-// record is admitted.
+// Heads is how many heads a snapshot has now: one for each lane with unfinished
+// records, and for each record that is a lane of its own, in a former order the
+// stretch's own lanes; stored heads that were not come to; and markers. No
+// snapshot has more before another record is admitted.
 func (p *Partition) Heads() int64 {
 	if p.past == nil {
 		return int64(p.lanes.count + p.count - p.keyed)
 	}
 	n := p.past.pairs + int64(p.past.marked)
+	return n + min(p.past.ahead, math.MaxInt64-n)
+}
+
+// ExactHeads is what an exact snapshot has at most: unfinished records, stored
+// heads that were not come to, and a marker at the frontier.
+func (p *Partition) ExactHeads() int64 {
+	n := int64(p.count)
+	if p.past == nil {
+		return n
+	}
+	n += int64(min(p.past.marked, 1))
 	return n + min(p.past.ahead, math.MaxInt64-n)
 }
 

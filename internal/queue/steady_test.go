@@ -398,3 +398,43 @@ func TestShrinkGivesBack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Shrink leaves markers where they are: no slot knows of them, but the frontier
+// stands at them, and when their lane goes on they are taken out of it.
+func TestShrinkKeepsMarkers(t *testing.T) {
+	t.Parallel()
+	const n = 2 * keepSlots
+	p := Resume(0, []Segment{{End: 10 * n, Heads: []progress.Range{{From: 0, To: 2}}}})
+	read := func(offset int64, lane Lane) {
+		if p.Recall(offset, lane, 0) == Unfinished {
+			p.Admit(offset, lane)
+		}
+	}
+	read(0, 1)
+	for o := range int64(n) {
+		read(o+1, 2)
+	}
+	for s, ok := p.Take(); ok; s, ok = p.Take() {
+		p.Finish(s)
+	}
+	if !p.Shrink() {
+		t.Fatal("Shrink is false")
+	}
+	var checker checker
+	for _, step := range []struct {
+		do       func()
+		frontier int64
+	}{
+		{func() {}, 0},
+		{func() { read(n+1, 1) }, n},
+		{func() { read(n+2, 2) }, n + 1},
+	} {
+		step.do()
+		if got := p.Frontier(); got != step.frontier {
+			t.Errorf("the frontier is at %d, want %d", got, step.frontier)
+		}
+		if err := checker.check(p); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -403,16 +403,27 @@ func (w *twin) compareSnapshot(p *Partition, s *Snapshot, exact bool) error {
 		return fmt.Errorf("Heads is %d, the twin says %d", got, heads)
 	}
 	if exact {
-		heads, end, counts := w.tellExact()
+		ranges, end, counts := w.tellExact()
 		attempts, want = counts, nil
 		if end > w.frontier() {
-			want = []twinTold{{index: none, end: end, heads: heads}}
+			want = []twinTold{{index: none, end: end, heads: ranges}}
 		} else {
 			attempts = nil
 		}
 	}
 	if s.Offset != w.frontier() || len(s.Segments) != len(want) {
 		return fmt.Errorf("the snapshot (exact %v) is at %d: %+v, the twin's at %d: %+v", exact, s.Offset, s.Segments, w.frontier(), want)
+	}
+	if exact {
+		heads = 0
+		for _, t := range s.Segments {
+			for _, r := range t.Heads {
+				heads += r.To - r.From
+			}
+		}
+		if n := p.ExactHeads(); n < heads {
+			return fmt.Errorf("ExactHeads is %d, there are %d", n, heads)
+		}
 	}
 	horizon := s.Offset
 	for i, t := range want {
