@@ -52,6 +52,7 @@ func TestScripts(t *testing.T) {
 			"listen":   listen,
 			"produce":  produce,
 			"consume":  consume,
+			"commit":   commit,
 			"json":     isJSON,
 			"topics":   topics,
 			"groups":   groups,
@@ -200,6 +201,24 @@ func consume(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	next := kadm.Offset{Topic: topic, At: at + int64(len(want)), LeaderEpoch: -1}
 	ts.Check(adm.CommitAllOffsets(ctx, "script", kadm.Offsets{topic: {0: next}}))
+}
+
+// commit ADDR GROUP TOPIC PARTITION OFFSET METADATA commits for a group without members.
+func commit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 6 {
+		ts.Fatalf("usage: commit addr group topic partition offset metadata")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	partition, err := strconv.ParseInt(args[3], 10, 32)
+	ts.Check(err)
+	at, err := strconv.ParseInt(args[4], 10, 64)
+	ts.Check(err)
+	c, err := kgo.NewClient(kgo.SeedBrokers(args[0]))
+	ts.Check(err)
+	defer c.Close()
+	o := kadm.Offset{Topic: args[2], Partition: int32(partition), At: at, LeaderEpoch: -1, Metadata: args[5]}
+	ts.Check(kadm.NewClient(c).CommitAllOffsets(ctx, args[1], kadm.Offsets{args[2]: {o.Partition: o}}))
 }
 
 // json TEXT|stdout checks that this is one line with one JSON object; json TEXT FIELD that it has a field, and json TEXT FIELD

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +170,91 @@ func TestSettle(t *testing.T) {
 	cancel()
 	if _, err := RunSettle(ctx, &Env{Progress: func(...string) {}}, SettleOptions{Many: 3000, Rounds: 2}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	o := ProgressOptions{Seeds: 2, Rounds: 3}
+	r, err := RunProgress(t.Context(), &Env{Progress: func(...string) {}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 3 || len(r.Keyed) != 2 || r.KeyedUnits <= 0 || r.KeyedUnitsMet != (r.KeyedUnits < ProgressKeyedGoal) {
+		t.Errorf("%+v", r)
+	}
+	met := r.KeyedUnitsMet
+	for i, row := range r.Rows {
+		met = met && row.EntropyRatioMet && row.WindowMet && row.MillisMet
+		if row.EntropyRatio < 0.99 { // the sets are random: nothing makes them smaller
+			t.Errorf("%+v: below the entropy", row)
+		}
+		if row.EncodeMillis <= 0 || row.DecodeMillis <= 0 || (i > 0 && row.Window >= r.Rows[i-1].Window) {
+			t.Errorf("figures make no sense: %+v", row)
+		}
+	}
+	for _, row := range r.Keyed {
+		if row.Units <= r.KeyedUnits || row.Units > ProgressUnits {
+			t.Errorf("figures make no sense: %+v", row)
+		}
+	}
+	if r.Met != met {
+		t.Errorf("met %v: %+v", r.Met, r)
+	}
+	for at := 1; ; at++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		_, err := RunProgress(ctx, &Env{Progress: func(...string) {
+			if n++; n == at {
+				cancel()
+			}
+		}}, o)
+		cancel()
+		if n < at {
+			return // all its steps were interrupted
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("interrupted at step %d: %v", at, err)
+		}
+		if at == 1 && err == nil {
+			t.Error("no error, although it was interrupted at once")
+		}
+		if at == 4 {
+			return
+		}
+	}
+}
+
+// A set is the same however far it has been asked for before, and begins with a head.
+func TestHeadSets(t *testing.T) {
+	t.Parallel()
+	for _, share := range []float64{0.01, 0.5} {
+		grown, fresh := newHeadSet(share, 3), newHeadSet(share, 3)
+		for _, n := range []int{7, 1, 5000, 300} {
+			grown.progress(n)
+		}
+		a, b := grown.progress(2000), fresh.progress(2000)
+		if !reflect.DeepEqual(a, b) {
+			t.Errorf("%v: sets of the same seed differ", share)
+		}
+		heads, last := 0, int64(0)
+		for i, r := range a.Segments[0].Heads {
+			if r.From >= r.To || r.To > a.Horizon() || (i == 0 && r.From != a.Offset) || (i > 0 && r.From <= last) {
+				t.Fatalf("%v: range %d of %v", share, i, a.Segments[0].Heads)
+			}
+			heads, last = heads+int(r.To-r.From), r.To
+		}
+		if want := share * 2000; float64(heads) < want/2 || float64(heads) > 2*want {
+			t.Errorf("%v: %d heads", share, heads)
+		}
+	}
+	p := stuckKeys(100, 1)
+	heads := 0
+	for _, r := range p.Segments[0].Heads {
+		heads += int(r.To - r.From)
+	}
+	if heads != 100 || p.Offset != p.Segments[0].Heads[0].From || p.Horizon() != firstOffset+keyedRecords {
+		t.Errorf("%d heads from %d to %d", heads, p.Offset, p.Horizon())
 	}
 }
 

@@ -99,10 +99,8 @@ func brokersFlag(c *cobra.Command, brokers *[]string) {
 
 // connect opens the cluster to work on; without brokers an embedded one, on request in a process of its own.
 func connect(ctx context.Context, env *cli.Env, brokers []string, separate bool) (*cluster.Cluster, error) {
-	for _, b := range brokers {
-		if _, port, ok := cutLast(b, ":"); !ok || port == "" || b == ":"+port {
-			return nil, cli.Usagef("--brokers %q: not of the form host:port,...", b)
-		}
+	if err := validBrokers(brokers); err != nil {
+		return nil, err
 	}
 	switch {
 	case len(brokers) > 0:
@@ -112,6 +110,16 @@ func connect(ctx context.Context, env *cli.Env, brokers []string, separate bool)
 	default:
 		return cluster.Embedded(env)
 	}
+}
+
+// validBrokers checks what was given by --brokers.
+func validBrokers(brokers []string) error {
+	for _, b := range brokers {
+		if _, port, ok := cutLast(b, ":"); !ok || port == "" || b == ":"+port {
+			return cli.Usagef("--brokers %q: not of the form host:port,...", b)
+		}
+	}
+	return nil
 }
 
 // within checks a number that was given by a flag.

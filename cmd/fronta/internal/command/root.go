@@ -13,6 +13,8 @@ var constructors = []func(env *cli.Env) *cobra.Command{
 	newBenchCommand,
 	newBrokerCommand,
 	newDemoCommand,
+	newGroupCommand,
+	newProgressCommand,
 	newVersionCommand,
 }
 
