@@ -39,7 +39,7 @@ type log struct {
 // commit is what the broker holds.
 type commit struct {
 	offset int64
-	stored progress.Progress
+	text   string
 }
 
 // events count what happened, to see that histories are wild enough.
@@ -130,6 +130,7 @@ func (l *log) told(p *progress.Progress) []bool {
 type owner struct {
 	*log
 	p        *Partition
+	start    int64
 	order    logOrder
 	exact    bool // commits say which records are unfinished, not which are heads
 	seed     uint64
@@ -144,6 +145,9 @@ type owner struct {
 	running  []Slot
 	next     int // the record to be read
 	snapshot Snapshot
+	last     *progress.Progress // that was committed
+	lastTold []bool             // what it tells
+	encoder  progress.Encoder
 	now      Time
 	floor    int64
 }
@@ -174,7 +178,7 @@ func newLog(seed uint64, trace func(string, ...any), seen *events) *log {
 		l.keys = append(l.keys, key)
 	}
 	l.end = at + int64(r.IntN(3))
-	l.commit = commit{offset: start, stored: progress.Progress{Offset: start, Suspect: -1}}
+	l.commit.offset = start
 	return l
 }
 
@@ -198,7 +202,10 @@ func (l *log) run() error {
 				l.gone[i] = l.gone[i] || r.IntN(30) == 0
 			}
 		}
-		o := l.newOwner(order)
+		o, err := l.newOwner(order)
+		if err != nil {
+			return fmt.Errorf("owner %d: %w", life, err)
+		}
 		steps := r.IntN(6 * len(l.offsets))
 		if last {
 			o.stuck = nil
@@ -221,16 +228,27 @@ func (l *log) run() error {
 				return fmt.Errorf("owner %d: %w", life, err)
 			}
 		}
+		if err := o.write(); err != nil {
+			return fmt.Errorf("owner %d: %w", life, err)
+		}
 	}
 }
 
-func (l *log) newOwner(order logOrder) *owner {
+func (l *log) binding() progress.Binding {
+	return progress.Binding{TopicID: [16]byte{1, 2, 3}, Partition: int32(len(l.offsets))}
+}
+
+func (l *log) newOwner(order logOrder) (*owner, error) {
 	r := l.random
+	stored, _, err := progress.Decode(l.commit.text, l.commit.offset, l.binding())
+	if err != nil {
+		return nil, err
+	}
 	o := &owner{
-		log: l, order: order, exact: r.IntN(8) == 0, seed: r.Uint64(),
+		log: l, start: l.commit.offset, order: order, exact: r.IntN(8) == 0, seed: r.Uint64(),
 		limit:    []int{1, 3, 10, 1000}[r.IntN(4)],
-		segments: l.commit.stored.Segments,
-		finished: l.told(&l.commit.stored),
+		segments: stored.Segments,
+		finished: l.told(&stored),
 		attempts: make([]int, len(l.offsets)),
 		slots:    map[Slot]int{}, stuck: map[int]bool{},
 		floor: l.commit.offset,
@@ -248,7 +266,7 @@ func (l *log) newOwner(order logOrder) *owner {
 			Former: o.former[i], Unordered: s.Order == "unordered",
 		}
 	}
-	o.stored = l.commit.stored.Attempts
+	o.stored = stored.Attempts
 	for _, a := range o.stored {
 		if i, ok := slices.BinarySearch(l.offsets, a.Offset); ok {
 			o.attempts[i] = a.N
@@ -258,11 +276,11 @@ func (l *log) newOwner(order logOrder) *owner {
 	for o.next < len(l.offsets) && l.offsets[o.next] < l.commit.offset {
 		o.next++
 	}
-	l.trace("owner: %s exact=%v limit=%d stuck=%v starts at %d with %+v", order, o.exact, o.limit, o.stuck, l.commit.offset, l.commit.stored)
+	l.trace("owner: %s exact=%v limit=%d stuck=%v starts at %d with %+v", order, o.exact, o.limit, o.stuck, l.commit.offset, stored)
 	if len(segments) > 1 {
 		l.seen.segments.Add(1)
 	}
-	return o
+	return o, nil
 }
 
 func (o *owner) step() error {
@@ -410,7 +428,7 @@ func (o *owner) take() error {
 	own, from := -1, int64(0)
 	if ok && former {
 		own = o.lane(logOrder(o.segments[index].Order), i)
-		if from = o.commit.offset; index > 0 {
+		if from = o.start; index > 0 {
 			from = o.segments[index-1].End
 		}
 	}
@@ -468,7 +486,7 @@ func (o *owner) store() error {
 	s := &o.snapshot
 	heads := o.p.Heads()
 	o.p.Snapshot(s, o.exact)
-	p := progress.Progress{Offset: s.Offset, Suspect: -1}
+	p := progress.Progress{Offset: s.Offset, Epoch: 3, Fence: 5, Suspect: -1}
 	for i := range s.Segments {
 		t := &s.Segments[i]
 		seg := progress.Segment{End: t.End, Order: string(o.order), Check: t.First.Check}
@@ -538,22 +556,10 @@ func (o *owner) store() error {
 			return fmt.Errorf("offset %d is finished: %v, told is %v: %+v", o.offsets[i], o.finished[i], t, p)
 		}
 	}
-	if o.random.IntN(20) == 0 {
-		// It doesn't fit: the heads from one on are left out, and the horizon
-		// is there.
-		whole := told
-		p = cut(p, 1+o.random.IntN(3))
-		for i, t := range o.told(&p) {
-			if t && !whole[i] {
-				return fmt.Errorf("offset %d is told to be finished by a part: %+v", o.offsets[i], p)
-			}
-		}
-		o.seen.cut.Add(1)
-	}
 	if p.Offset < o.commit.offset {
 		return fmt.Errorf("committed is %d after %d", p.Offset, o.commit.offset)
 	}
-	o.commit = commit{p.Offset, p}
+	o.last, o.lastTold, o.commit.offset = &p, told, p.Offset
 	o.seen.marked.Add(int64(marks))
 	if o.exact {
 		o.seen.exact.Add(1)
@@ -561,25 +567,40 @@ func (o *owner) store() error {
 	return nil
 }
 
-// cut keeps the first n ranges of heads and what is known below the next one.
-func cut(p progress.Progress, n int) progress.Progress {
-	segments := p.Segments
-	p.Segments = nil
-	for _, s := range segments {
-		if len(s.Heads) > n {
-			s.End = s.Heads[n].From
-			s.Heads = s.Heads[:n]
-			s.Markers = slices.DeleteFunc(slices.Clone(s.Markers), func(m int64) bool { return m >= s.End })
-			if k := len(p.Segments); n > 0 || k > 0 && p.Segments[k-1].End < s.End {
-				p.Segments = append(p.Segments, s)
-			}
-			break
-		}
-		n -= len(s.Heads)
-		p.Segments = append(p.Segments, s)
+// write makes the text of the owner's last commit, the only one that is ever
+// read. Now and then it has little room.
+func (o *owner) write() error {
+	p, told := o.last, o.lastTold
+	if p == nil {
+		return nil
 	}
-	p.Attempts = slices.DeleteFunc(p.Attempts, func(a progress.Count) bool { return a.Offset >= p.Horizon() })
-	return p
+	limit := progress.Limit{Units: 4096}
+	if o.random.IntN(20) == 0 {
+		limit.Units = o.random.IntN(80)
+	}
+	text, fit := o.encoder.Append(nil, p, o.binding(), limit)
+	o.commit.text = string(text)
+	read, _, err := progress.Decode(o.commit.text, o.commit.offset, o.binding())
+	if err != nil {
+		return fmt.Errorf("%+v is written and not read: %w", p, err)
+	}
+	if len(text) > 0 && fit.Horizon == p.Horizon() && fit.LeftOutMarkers == 0 {
+		want := *p
+		if fit.LeftOutAttempts > 0 {
+			want.Attempts = want.Attempts[:len(want.Attempts)-fit.LeftOutAttempts]
+		}
+		if got, want := fmt.Sprintf("%+v", read), fmt.Sprintf("%+v", want); got != want {
+			return fmt.Errorf("%s was written and %s is read", want, got)
+		}
+		return nil
+	}
+	o.seen.cut.Add(1)
+	for i, t := range o.told(&read) {
+		if t && !told[i] {
+			return fmt.Errorf("offset %d is told to be finished by a part of %+v: %+v", o.offsets[i], p, read)
+		}
+	}
+	return nil
 }
 
 // drained is called when all is read and finished.

@@ -16,7 +16,18 @@
 //     finished, and in the order of offsets (P-2).
 //   - Memory follows the number of unfinished records. Finished records and
 //     idle lanes leave nothing behind, however far the frontier is back.
-//   - Every call costs O(1), but for a wait, which costs O(log waiting).
+//   - Every call costs O(1), but for a wait, which costs O(log waiting), a
+//     snapshot, which is a pass over all slots, and the end of a segment of a
+//     former owner, which costs as much as lanes were learned in it.
+//
+// A partition may begin with what former owners told of it, see [Resume], and
+// [Partition.Snapshot] makes what the next one is told:
+//
+//   - What a snapshot tells to be finished is finished (P-1), and what is
+//     finished it tells (P-3), also while reading has not come back to where
+//     the former owner was.
+//   - Nothing that was told is used that a missing or another record makes
+//     doubtful. When in doubt, records run again.
 package queue
 
 import (
