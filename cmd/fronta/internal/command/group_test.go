@@ -352,6 +352,44 @@ func TestGroupDescribeUnknownLeaderEpoch(t *testing.T) {
 	}
 }
 
+// What can't be checked is neither trusted nor refused.
+func TestGroupDescribeUncheckedLeaderEpoch(t *testing.T) {
+	b := setup(t)
+	b.produce(0, 1000)
+	p := lanes(100)
+	p.Epoch = 0
+	b.commit(0, 100, b.text(0, p))
+	if got := b.only(); got.Verdict != group.Trusted {
+		t.Errorf("%+v", got)
+	}
+	b.broker.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetForLeaderEpoch}, Topic: "orders", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	d, stderr := b.describe(1, "billing")
+	got := d.Partitions[0]
+	if got.Verdict != group.Unchecked || got.Progress == nil || got.UnfinishedMin != nil || *got.Lag != 900 || d.UnfinishedExact {
+		t.Errorf("%+v", d)
+	}
+	if !strings.Contains(stderr, `ask how far the leader epoch of its progress goes: the broker denies it: grant DESCRIBE on Topic "orders"`) {
+		t.Error(stderr)
+	}
+	_, stdout, _ := run(t, "group", "describe", "billing", "--brokers", b.broker.Addrs()[0])
+	if line := fmt.Sprintf("orders 0 100 1,000 900 - 900 2 1 key fronta, unchecked %d yes 216000000000 -", got.Units); !hasLine(stdout, line) {
+		t.Errorf("no line %q in\n%s", line, stdout)
+	}
+}
+
+// A look changes nothing, not even where topics are made by being looked at.
+func TestGroupDescribeMakesNoTopic(t *testing.T) {
+	b := setup(t, fake.ClusterOptions(kfake.AllowAutoTopicCreation()))
+	b.commit(0, 0, "")
+	if _, stderr := b.describe(1, "billing", "--topic", "nowhere"); !strings.Contains(stderr, `topic "nowhere"`) {
+		t.Error(stderr)
+	}
+	topics, err := b.admin.ListTopics(t.Context())
+	if err != nil || topics.Has("nowhere") {
+		t.Errorf("%v, %v", topics.Names(), err)
+	}
+}
+
 func TestGroupDescribeLogStart(t *testing.T) {
 	b := setup(t)
 	b.produce(0, 1000)
