@@ -1,11 +1,11 @@
 package queue
 
 // While a stretch whose order is not the owner's own has unfinished records,
-// those obey both orders: they are a lane of their own order's, like any
-// record, and one of the stretch's order. The first unfinished one of each
-// lane of the stretch's order is enough to tell then what is unfinished in the
-// stretch, as it was to the owner before. Without that, records of the stretch
-// could be finished in an order that no set of heads describes.
+// those obey both orders: each is in a lane of the owner's order, like any
+// record, and in one of the stretch's order. So the first unfinished record of
+// each of the latter still tells what is unfinished in the stretch, as it did
+// for the owner before. Without that, records could be finished in an order
+// that no set of heads describes.
 //
 // Records above the stretch know only the owner's order.
 
@@ -16,12 +16,13 @@ type link struct {
 }
 
 // AdmitFormer is Admit for a record of a segment in a former order: it waits
-// for the records before it in lane and in its lane of the former order.
-func (p *Partition) AdmitFormer(offset int64, lane, former Lane) (s Slot, ok bool) {
+// for the records before it in lane and in formerLane, its lane of the former
+// order.
+func (p *Partition) AdmitFormer(offset int64, lane, formerLane Lane) (s Slot, ok bool) {
 	if p.past == nil {
 		return p.Admit(offset, lane)
 	}
-	return p.admitAfter(offset, lane, former, true)
+	return p.admitAfter(offset, lane, formerLane, true)
 }
 
 // admitAfter is Admit for a partition with a past.

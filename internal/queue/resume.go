@@ -69,14 +69,14 @@ func (r Recollection) String() string {
 // as a marker until the lane's next record is admitted or the stretch ends.
 // Without that:
 //
-//	owner A leaves behind: head 0 of lane x; 5, of x too, is unfinished
-//	owner B reads 0, runs and finishes it, has come to 3, commits: no head
-//	owner C reads from 3 or finds no lane at 5: it takes 5 for finished
+//	owner A leaves behind: head 0 of lane x, and 5, of x too, behind it
+//	owner B reads 0, finishes it and commits when it has come to 3: no head
+//	owner C finds no head that teaches it lane x: it takes 5 for finished
 //
 // What must stay true: stretches ascend without holes; those before at are
-// read, and if all are, the last one has unfinished records; every
-// head that was not come to lies at or above the horizon; a lane in learned
-// has an unfinished record of the stretch in memory or is marked, never both.
+// read, and if all are, the last one has unfinished records; every head that
+// was not come to lies at or above the horizon; a lane in learned has an
+// unfinished record of the stretch in memory or is marked, never both.
 type past struct {
 	stretches []stretch
 	at        int // the one being read; len(stretches): all are read
@@ -288,6 +288,7 @@ func (p *Partition) Forget() {
 		p.past.stretches = append(p.past.stretches, stretch{
 			Segment: Segment{End: known, Unordered: true}, index: index, start: p.horizon,
 		})
+		p.past.nextIn = 1
 	}
 }
 
@@ -336,7 +337,7 @@ func (p *Partition) forget(from int64) {
 		n++
 	}
 	t.stretches = slices.Delete(t.stretches, n, len(t.stretches))
-	t.next, t.ahead = math.MaxInt64, 0
+	t.next, t.nextIn, t.ahead = math.MaxInt64, n, 0
 	p.unlearn()
 	p.endReading()
 }
