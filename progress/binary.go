@@ -188,12 +188,14 @@ func (r *reader) uvarint(what string, limit uint64) uint64 {
 	return v
 }
 
+var zeros [maxName]byte
+
 func (r *reader) bytes(what string, n int) []byte {
 	if r.err == nil && len(r.data) < n {
 		r.fail("it ends within %s", what)
 	}
 	if r.err != nil {
-		return make([]byte, n)
+		return zeros[:n]
 	}
 	b := r.data[:n]
 	r.data = r.data[n:]
@@ -215,12 +217,7 @@ func appendNear(dst []byte, o, from int64) []byte {
 	return binary.AppendUvarint(dst, uint64(d)<<1^uint64(d>>63))
 }
 
-func (r *reader) order() string {
-	kind := r.bytes("a segment's order", 1)[0]
-	return r.orderOf(kind)
-}
-
-func (r *reader) orderOf(kind byte) string {
+func (r *reader) order(kind byte) string {
 	prefix := ""
 	switch kind & kindMask {
 	case kindKey:
@@ -242,34 +239,26 @@ func (r *reader) orderOf(kind byte) string {
 		r.fail("the name of an order has %d bytes, more than %d", n, maxName)
 		return ""
 	}
-	order := prefix + string(r.bytes("an order's name", n))
-	return order
+	return prefix + string(r.bytes("an order's name", n))
 }
 
-// counts reads a list of offsets with a number each.
 func (r *reader) crashes(from int64) []Count {
-	n := int(r.uvarint("the number of crashes", uint64(len(r.data)/2)))
-	if r.err == nil && n == 0 {
-		r.fail("it has an empty list of crashes")
-	}
+	n := int(r.uvarint("the number of crashes", uint64(len(r.data)/2))) + 1
 	if r.err != nil {
 		return nil
 	}
 	list := make([]Count, 0, n)
 	for i := range n {
-		o := from
-		if i == 0 {
-			o = r.near("a crash's offset", from)
-		} else {
-			o = from + 1 + int64(r.uvarint("a crash's offset", uint64(math.MaxInt64-from-1)))
+		switch {
+		case i == 0:
+			from = r.near("a crash's offset", from)
+		case from == math.MaxInt64:
+			r.fail("a crash's offset is beyond %d", from)
+		default:
+			from += 1 + int64(r.uvarint("a crash's offset", uint64(math.MaxInt64-1-from)))
 		}
-		list = append(list, Count{Offset: o, N: int(r.uvarint("a number of crashes", maxInt-1)) + 1})
+		list = append(list, Count{Offset: from, N: 1 + int(r.uvarint("a number of crashes", maxInt-1))})
 		if r.err != nil {
-			return nil
-		}
-		from = o
-		if from == math.MaxInt64 && i < n-1 {
-			r.fail("a crash's offset is too high")
 			return nil
 		}
 	}
@@ -306,7 +295,7 @@ func parse(b []byte, offset int64, tag *uint32) (p Progress, err error) {
 		return p, refuse(OtherOffset, "it is about the committed offset %d, and next to offset %d: the commit was changed by something else", p.Offset, offset)
 	}
 	p.Fence = int64(r.uvarint("the fence", math.MaxInt64))
-	p.Epoch = int32(r.uvarint("the leader epoch", 1<<31-1)) - 1
+	p.Epoch = int32(int64(r.uvarint("the leader epoch", 1<<31)) - 1)
 	p.Clean = flags&flagClean != 0
 	p.Suspect = -1
 	if flags&^flagsKnown != 0 {
@@ -353,7 +342,7 @@ func (r *reader) segments(p *Progress) {
 		if kind&^kindKnown != 0 {
 			r.fail("a segment begins with %#x", kind)
 		}
-		s := Segment{Order: r.orderOf(kind)}
+		s := Segment{Order: r.order(kind)}
 		if end == math.MaxInt64 {
 			r.fail("a segment ends beyond %d", int64(math.MaxInt64))
 			return
@@ -380,7 +369,6 @@ func (r *reader) lists(p *Progress, flags uint64, size int) {
 	}
 	if flags&flagAttempts != 0 {
 		attempts = 1 + r.uvarint("the number of attempts", heads-1)
-		failures = r.uvarint("the sum of attempts", attempts*maxInt)
 	}
 	if r.err != nil {
 		return
@@ -390,11 +378,17 @@ func (r *reader) lists(p *Progress, flags uint64, size int) {
 		r.fail("it claims %d ranges, %d markers and %d attempts, too much for its %d bytes", ranges, markers, attempts, size)
 		return
 	}
+	if attempts > 0 {
+		failures = r.uvarint("the sum of attempts", attempts*(maxInt-1))
+	}
+	if r.err != nil {
+		return
+	}
 	var d decoder
 	coded := r.data
 	d.begin(coded)
 	all := make([]Range, 0, int(ranges)+len(p.Segments)-1)
-	if all = d.ranges(all, p, window, heads, ranges); all == nil {
+	if all = d.ranges(all, p, window, heads, ranges, flags&flagSteady != 0); all == nil {
 		r.fail("the runs of heads go beyond the horizon")
 		return
 	}
@@ -408,7 +402,7 @@ func (r *reader) lists(p *Progress, flags uint64, size int) {
 		return
 	}
 	// Padded data is as long as it must be, and ends with zeros.
-	if least := int((ranges + markers + attempts + itemsPerByte - 1) / itemsPerByte); size == least {
+	if size == padded(int(ranges+markers+attempts)) {
 		for len(coded) > 0 && len(coded) > d.bare() && coded[len(coded)-1] == 0 {
 			coded = coded[:len(coded)-1]
 		}

@@ -22,19 +22,19 @@ const (
 	lookahead = sizeBits / 8
 )
 
-// encoder appends to out from start on; nothing before is touched.
-type encoder struct {
+// coder appends to out from start on; nothing before is touched.
+type coder struct {
 	low, size uint64
 	out       []byte
 }
 
-func (e *encoder) begin(out []byte) {
+func (e *coder) begin(out []byte) {
 	e.low, e.size, e.out = 0, sizeTop, out
 }
 
 // bit encodes one bit. zero is the probability of 0, above 0 and below
 // probOne.
-func (e *encoder) bit(b bool, zero uint32) {
+func (e *coder) bit(b bool, zero uint32) {
 	bound := e.size >> probBits * uint64(zero)
 	if b {
 		e.low += bound
@@ -47,7 +47,7 @@ func (e *encoder) bit(b bool, zero uint32) {
 	}
 }
 
-func (e *encoder) shift() {
+func (e *coder) shift() {
 	if e.low > lowMask {
 		e.carry()
 	}
@@ -60,7 +60,7 @@ func (e *encoder) shift() {
 
 // carry adds one to the number that is written. It never goes beyond the first
 // byte, since low stays below 1 as a fraction of all.
-func (e *encoder) carry() {
+func (e *coder) carry() {
 	e.low &= lowMask
 	for i := len(e.out) - 1; ; i-- {
 		e.out[i]++
@@ -71,7 +71,7 @@ func (e *encoder) carry() {
 }
 
 // end returns out with what was encoded.
-func (e *encoder) end() []byte {
+func (e *coder) end() []byte {
 	if e.low > lowMask {
 		e.carry()
 	}
@@ -92,7 +92,7 @@ func (e *encoder) end() []byte {
 	}
 }
 
-// decoder reads what encoder wrote.
+// decoder reads what coder wrote.
 type decoder struct {
 	code, size uint64
 	in         []byte

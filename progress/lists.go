@@ -49,10 +49,10 @@ func (w *walk) number(offset int64) (uint64, bool) {
 
 // ranges decodes the heads, cut where segments end. It is nil if they are not
 // within the horizon.
-func (d *decoder) ranges(all []Range, p *Progress, window, heads, ranges uint64) []Range {
+func (d *decoder) ranges(all []Range, p *Progress, window, heads, ranges uint64, steady bool) []Range {
 	var runs, gaps list
-	runs.init(heads-ranges, ranges)
-	gaps.init(window-heads-(ranges-1), ranges)
+	runs.init(heads-ranges, ranges, steady)
+	gaps.init(window-heads-(ranges-1), ranges, steady)
 	segment, at := 0, p.Offset
 	add := func(n int64) {
 		for to := at + n; at < to; {
@@ -97,7 +97,7 @@ func split(p *Progress, all []Range) {
 
 func (d *decoder) markers(p *Progress, all []Range, heads, markers uint64) bool {
 	var l list
-	l.init(heads-markers, markers+1)
+	l.init(heads-markers, markers+1, false)
 	offsets := make([]int64, 0, markers)
 	w := walk{ranges: all}
 	number := uint64(0)
@@ -126,8 +126,8 @@ func (d *decoder) markers(p *Progress, all []Range, heads, markers uint64) bool 
 
 func (d *decoder) attempts(p *Progress, all []Range, heads, attempts, failures uint64) bool {
 	var places, times list
-	places.init(heads-attempts, attempts+1)
-	times.init(failures, attempts)
+	places.init(heads-attempts, attempts+1, false)
+	times.init(failures, attempts, false)
 	p.Attempts = make([]Count, 0, attempts)
 	w := walk{ranges: all}
 	number := uint64(0)

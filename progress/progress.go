@@ -26,6 +26,11 @@ type Count struct {
 // Segment tells about a stretch of offsets: from where the segment before it
 // ends (the first one: from the committed offset) up to End.
 //
+// In fronta's format the first head of the first segment is the committed
+// offset: nothing is committed below the first unfinished record or marker.
+// Other libraries commit offsets of finished records too. Then the first head
+// is higher, or there is none.
+//
 // Its lanes are those of Order. Of each lane with unfinished records in the
 // segment Heads has one offset: that of its first unfinished record, or, as a
 // marker, that of a finished one behind which the lane is not known. A record
@@ -48,7 +53,7 @@ type Segment struct {
 // Progress is what a commit says of a partition.
 type Progress struct {
 	Offset   int64     `json:"offset"`             // that was committed
-	Segments []Segment `json:"segments,omitempty"` // by ascending End, all above Offset; the first one has a head at Offset
+	Segments []Segment `json:"segments,omitempty"` // by ascending End, all above Offset
 
 	Attempts []Count `json:"attempts,omitempty"` // failed attempts of heads, ascending
 	Epoch    int32   `json:"epoch"`              // leader epoch of the last record below the horizon, −1 unknown
