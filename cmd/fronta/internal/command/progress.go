@@ -15,6 +15,7 @@ import (
 
 	"github.com/fronta-mq/fronta/cmd/fronta/internal/cli"
 	"github.com/fronta-mq/fronta/cmd/fronta/internal/cli/out"
+	"github.com/fronta-mq/fronta/cmd/fronta/internal/group"
 	"github.com/fronta-mq/fronta/progress"
 )
 
@@ -44,7 +45,8 @@ func newProgressDecodeCommand(env *cli.Env) *cobra.Command {
 			"with --topic-id and --partition it is checked that it is about that one, otherwise that is left open.\n\n" +
 			"heads are the offsets of the lanes' first unfinished records; with order \"unordered\" they are all unfinished ones.\n" +
 			"markers are finished records that stand for a lane of which the next unfinished record is not known. Everything else\n" +
-			"below the horizon that is not in the lane of a head or marker before it is finished.\n\n" +
+			"below the horizon that is not in the lane of a head or marker before it is finished. unfinished is how many offsets\n" +
+			"that leaves; \">= 12\" where only the records can tell what is in those lanes.\n\n" +
 			"It exits with 1 if the text can't be read, with the reason. Of long lists 20 entries are printed, with --all or\n" +
 			"--json all of them.",
 		Example: "  fronta progress decode AQICAulV0Ao --offset 5\n" +
@@ -126,26 +128,21 @@ func readText(r io.Reader) (string, error) {
 
 // decoded is what a text says.
 type decoded struct {
-	Format progress.Format `json:"format"`
-	Offset int64           `json:"offset"`
-	Units  int             `json:"units"` // UTF-16
-	Bytes  int             `json:"bytes"` // UTF-8
-	Wide   bool            `json:"wide"`  // fronta's form of 15 bits a unit, not ASCII
+	progress.Info
 	// Bound tells that the text was checked to be about the topic and partition that were given; false: none were.
-	Bound    bool               `json:"bound"`
-	Code     progress.Code      `json:"code,omitempty"`   // the class of Reason
-	Reason   string             `json:"reason,omitempty"` // why it can't be read
-	Horizon  int64              `json:"horizon"`
-	Progress *progress.Progress `json:"progress,omitempty"`
+	Bound bool `json:"bound"`
+
+	// Of the offsets below the horizon, those that are not told to be finished; of a text that can't be read at least none.
+	UnfinishedMin   int64 `json:"unfinished_min"`
+	UnfinishedExact bool  `json:"unfinished_exact"`
 
 	all bool
 }
 
 func decodeText(text string, offset int64, binding progress.Binding, bound bool) *decoded {
-	info := progress.Inspect(text, offset)
-	d := &decoded{
-		Format: info.Format, Offset: offset, Units: info.Units, Bytes: info.Bytes, Wide: info.Wide,
-		Bound: bound, Code: info.Code, Reason: info.Reason, Horizon: info.Horizon, Progress: info.Progress,
+	d := &decoded{Info: progress.Inspect(text, offset), Bound: bound, UnfinishedExact: true}
+	if d.Progress != nil {
+		d.UnfinishedMin, d.UnfinishedExact = group.Unfinished(d.Progress, d.Horizon)
 	}
 	if bound && d.Reason == "" {
 		// What it says of another partition is worth a look all the same, so Progress stays.
@@ -156,6 +153,7 @@ func decodeText(text string, offset int64, binding progress.Binding, bound bool)
 			}
 		}
 	}
+	d.UnfinishedExact = d.UnfinishedExact && d.Reason == ""
 	return d
 }
 
@@ -167,7 +165,11 @@ func (d *decoded) WriteText(w io.Writer) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-13s%s\n", name, out.Clean(fmt.Sprintf(format, args...)))
 	}
-	line("format", "%s", d.Format)
+	format := d.Format.String()
+	if d.Variant != "" && d.Format != progress.AtleonV1 { // its name has it
+		format += ", " + d.Variant
+	}
+	line("format", "%s", format)
 	form := ""
 	if d.Wide {
 		form = ", the wide form"
@@ -182,6 +184,7 @@ func (d *decoded) WriteText(w io.Writer) {
 		return
 	}
 	line("horizon", "%s, %s offsets further", out.Count(d.Horizon), out.Count(d.Horizon-d.Offset))
+	line("unfinished", "%s", group.AtLeast(d.UnfinishedMin, d.UnfinishedExact))
 	if d.Format == progress.Fronta {
 		about := "it is about the topic and partition that were given"
 		switch {

@@ -47,7 +47,7 @@ func TestProgressDecode(t *testing.T) {
 		t.Fatalf("exit code %d, %s%s", code, stdout, stderr)
 	}
 	for _, line := range []string{
-		"format fronta", "offset 1,000", "horizon 9,000, 8,000 offsets further",
+		"format fronta, version 1", "offset 1,000", "horizon 9,000, 8,000 offsets further", "unfinished >= 111",
 		"partition it is about the topic and partition that were given",
 		"leader epoch 7", "fence 216000000000", "clean no",
 		"starts 2 owners before it, in a row, began at this offset and did not end in good order",
@@ -77,12 +77,14 @@ func TestProgressDecode(t *testing.T) {
 		Units    int
 		Bytes    int
 		Bound    bool
+		Least    int64 `json:"unfinished_min"`
+		Exact    bool  `json:"unfinished_exact"`
 		Progress progress.Progress
 	}
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || stderr != "" {
 		t.Fatalf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
-	if got.Format != "fronta" || got.Offset != 1000 || got.Horizon != 9000 || got.Units == 0 || got.Bytes != len(text) || !got.Bound || len(got.Progress.Segments[1].Heads) != 99 {
+	if got.Format != "fronta" || got.Offset != 1000 || got.Horizon != 9000 || got.Units == 0 || got.Bytes != len(text) || !got.Bound || got.Least != 111 || got.Exact || len(got.Progress.Segments[1].Heads) != 99 {
 		t.Errorf("%+v", got)
 	}
 }

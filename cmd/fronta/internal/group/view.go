@@ -139,7 +139,7 @@ func (p *Partition) judge() {
 	p.Lag = &lag
 	switch p.Verdict {
 	case Trusted:
-		n, exact := unfinished(p.told, *p.End)
+		n, exact := Unfinished(p.told, *p.End)
 		p.UnfinishedMin, p.UnfinishedExact = &n, exact
 	case Unchecked:
 	default:
@@ -199,13 +199,13 @@ func length(ranges []progress.Range) (n int64) {
 	return n
 }
 
-// unfinished counts the offsets below end that a progress does not tell to be finished; at least, unless exact is true.
+// Unfinished counts the offsets below end that a progress does not tell to be finished; at least, unless exact is true.
 //
 // Above the horizon that is all of them, and in a segment of order "unordered" its heads. A segment of lanes tells of each
 // lane's first unfinished record alone. What follows in the same lanes is unfinished as well, but which offsets those are
 // only their records could tell: between the heads alone and everything from the first head on, less the markers, which are
 // finished. The two meet when there is but one lane, in order "partition", or when all offsets from the first head on are heads.
-func unfinished(told *progress.Progress, end int64) (n int64, exact bool) {
+func Unfinished(told *progress.Progress, end int64) (n int64, exact bool) {
 	n, exact = end-told.Horizon(), true
 	for i := range told.Segments {
 		s := &told.Segments[i]
@@ -294,7 +294,7 @@ func (d *Description) WriteText(w io.Writer) {
 	if d.MembersUnknown != "" {
 		fmt.Fprintf(w, "members: %s\n", out.Clean(d.MembersUnknown))
 	}
-	fmt.Fprintf(w, "lag %s, unfinished %s\n", out.Count(d.Lag), atLeast(d.UnfinishedMin, d.UnfinishedExact))
+	fmt.Fprintf(w, "lag %s, unfinished %s\n", out.Count(d.Lag), AtLeast(d.UnfinishedMin, d.UnfinishedExact))
 	fmt.Fprintf(w, "metadata may have %s units", out.Count(d.MetadataLimit.Units))
 	if d.MetadataLimit.Assumed != "" {
 		fmt.Fprintf(w, " (assumed: %s)", out.Clean(d.MetadataLimit.Assumed))
@@ -322,7 +322,7 @@ func (d *Description) writePartitions(w io.Writer) {
 		if p.UnfinishedMin == nil {
 			row = append(row, "-")
 		} else {
-			row = append(row, atLeast(*p.UnfinishedMin, p.UnfinishedExact))
+			row = append(row, AtLeast(*p.UnfinishedMin, p.UnfinishedExact))
 		}
 		if v := p.Progress; v != nil {
 			row = append(row, out.Count(v.Horizon), out.Count(v.Heads), out.Count(v.Markers), orElse(v.orders(), "-"))
@@ -458,7 +458,8 @@ func count(n *int64) string {
 	return out.Count(*n)
 }
 
-func atLeast(n int64, exact bool) string {
+// AtLeast writes what [Unfinished] answers.
+func AtLeast(n int64, exact bool) string {
 	if exact {
 		return out.Count(n)
 	}

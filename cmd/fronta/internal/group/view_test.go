@@ -77,7 +77,7 @@ func TestUnfinished(t *testing.T) {
 		}
 		beyond := int64(random.IntN(5))
 		want += beyond
-		n, exact := unfinished(&p, at+beyond)
+		n, exact := Unfinished(&p, at+beyond)
 		if n > want || (exact && n != want) {
 			t.Fatalf("%d (exact %v), want %d: %+v", n, exact, want, p)
 		}
