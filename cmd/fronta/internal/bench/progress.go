@@ -155,7 +155,7 @@ func RunProgress(ctx context.Context, e *Env, o ProgressOptions) (*ProgressResul
 		r.Met = r.Met && row.EntropyRatioMet && row.WindowMet && row.MillisMet
 		r.Rows = append(r.Rows, row)
 	}
-	e.Progress("keyed")
+	e.Progress("one stuck key")
 	fit, err := c.encode(oneStuckKey(), ProgressUnits)
 	if err != nil {
 		return nil, err
