@@ -453,7 +453,12 @@ func TestGroupDescribeMembers(t *testing.T) {
 			if fetches := member.PollFetches(t.Context()); fetches.Err() != nil {
 				t.Fatal(fetches.Err())
 			}
-			member.CommitOffsetsSync(t.Context(), map[string]map[int32]kgo.EpochOffset{"orders": {0: {Offset: 4, Epoch: -1}}},
+			// Left alone the client stores its member id, which may look like the beginning of anything.
+			ctx := kgo.PreCommitFnContext(t.Context(), func(req *kmsg.OffsetCommitRequest) error {
+				req.Topics[0].Partitions[0].Metadata = kmsg.StringPtr("no progress")
+				return nil
+			})
+			member.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{"orders": {0: {Offset: 4, Epoch: -1}}},
 				func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 					if err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
 						t.Fatal(err, resp)
@@ -477,13 +482,10 @@ func TestGroupDescribeMembers(t *testing.T) {
 			}
 			_, stdout, _ := run(t, "group", "describe", "billing", "--brokers", b.broker.Addrs()[0])
 			for _, line := range []string{
-				"orders 0 4 10 6 6 - - - - unreadable 0 - - worker\uFFFD[2J",
+				"orders 0 4 10 6 6 - - - - unreadable 11 - - worker\uFFFD[2J",
 				"orders 3 - 0 - - - - - - - 0 - - worker\uFFFD[2J",
 				"topic orders partition 3: nothing is committed, its owner begins where its configuration says",
 			} {
-				if strings.Contains(line, "unreadable") {
-					line = strings.Replace(line, "unreadable 0", fmt.Sprintf("unreadable %d", d.Partitions[0].Units), 1)
-				}
 				if !hasLine(stdout, line) {
 					t.Errorf("no line %q in\n%s", line, stdout)
 				}
