@@ -293,8 +293,8 @@ func TestGroupDescribeRefuses(t *testing.T) {
 	}
 }
 
-// answerEpoch makes the brokers tell where a leader epoch ends.
-func (b *bundle) answerEpoch(end int64) {
+// answerEpoch makes the brokers tell which leader epoch is the last one up to that asked for, and where it ends.
+func (b *bundle) answerEpoch(epoch int32, end int64, code int16) {
 	b.broker.Cluster().ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.broker.Cluster().KeepControl()
 		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
@@ -303,7 +303,7 @@ func (b *bundle) answerEpoch(end int64) {
 			rt.Topic = t.Topic
 			for _, p := range t.Partitions {
 				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, min(p.LeaderEpoch, int32(end)), end
+				rp.Partition, rp.LeaderEpoch, rp.EndOffset, rp.ErrorCode = p.Partition, epoch, end, code
 				rt.Partitions = append(rt.Partitions, rp)
 			}
 			resp.Topics = append(resp.Topics, rt)
@@ -314,13 +314,18 @@ func (b *bundle) answerEpoch(end int64) {
 
 // A log that was truncated and written again has other records at the same offsets.
 func TestGroupDescribeLeaderEpoch(t *testing.T) {
+	const gone = "nothing of leader epoch 5 is in the log"
 	for name, c := range map[string]struct {
+		epoch  int32
 		end    int64
+		code   int16
 		reason string
 	}{
-		"as far as it was": {900, ""},
-		"not known":        {-1, "leader epoch 5, in which the record below its horizon was written, is not known"},
-		"truncated":        {899, "leader epoch 5 ends at 899, below its horizon 900: the log was truncated"},
+		"as far as it was":      {5, 900, 0, ""},
+		"not known":             {-1, -1, 0, gone},
+		"an earlier one":        {4, 950, 0, gone},
+		"truncated":             {5, 899, 0, "leader epoch 5 ends at 899, below its horizon 900: the log was truncated"},
+		"told to brokers alone": {-1, -1, kerr.ClusterAuthorizationFailed.Code, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -328,7 +333,7 @@ func TestGroupDescribeLeaderEpoch(t *testing.T) {
 			p := lanes(100)
 			p.Epoch = 5
 			b.commit(0, 100, b.text(0, p))
-			b.answerEpoch(c.end)
+			b.answerEpoch(c.epoch, c.end, c.code)
 			got := b.only()
 			if c.reason == "" && (got.Verdict != group.Trusted || got.Progress.Epoch != 5) {
 				t.Errorf("%+v, %+v", got, got.Progress)
@@ -410,7 +415,7 @@ func TestGroupDescribeLogStart(t *testing.T) {
 func TestGroupDescribeCommitsThatAreLeft(t *testing.T) {
 	b := setup(t, fake.Topic("nowhere", 1))
 	b.produce(0, 10)
-	b.commit(0, 50, "")
+	b.commit(0, 50, b.text(0, told(50))) // no horizon to be beyond the end
 	gone := kadm.Offset{Topic: "nowhere", Partition: 0, At: 5, LeaderEpoch: -1, Metadata: "x"}
 	if err := b.admin.CommitAllOffsets(t.Context(), "billing", kadm.Offsets{"nowhere": {0: gone}}); err != nil {
 		t.Fatal(err)
@@ -424,7 +429,7 @@ func TestGroupDescribeCommitsThatAreLeft(t *testing.T) {
 	if p := d.Partitions[0]; !p.Gone || p.End != nil || p.Lag != nil || p.Verdict != group.Refused {
 		t.Errorf("%+v", p)
 	}
-	if p := d.Partitions[1]; *p.Lag != 0 || *p.UnfinishedMin != 0 {
+	if p := d.Partitions[1]; *p.Lag != 0 || *p.UnfinishedMin != 0 || p.Verdict != group.Trusted {
 		t.Errorf("%+v", p)
 	}
 	_, stdout, _ := run(t, "group", "describe", "billing", "--brokers", b.broker.Addrs()[0])
@@ -603,17 +608,29 @@ func TestGroupDescribeLimit(t *testing.T) {
 	}
 }
 
-// A broker without the newer group protocols and without topic ids.
+// Brokers without the newer group protocols, without topic ids, and that don't tell consumers of leader epochs.
 func TestGroupDescribeOldBroker(t *testing.T) {
-	b := setup(t, fake.ClusterOptions(kfake.MaxVersions(kversion.V2_6_0())))
-	b.produce(0, 1000)
-	b.id = kadm.TopicID{}
-	b.commit(0, 100, b.text(0, lanes(100)))
-	if p := b.only(); p.Verdict != group.Trusted {
-		t.Errorf("%+v", p)
-	}
-	if _, stderr := b.describe(1, "nobody"); !strings.Contains(stderr, "unknown to the cluster") {
-		t.Error(stderr)
+	for name, c := range map[string]struct {
+		versions *kversion.Versions
+		verdict  string
+	}{
+		"2.2": {kversion.V2_2_0(), group.Trusted},
+		"2.6": {kversion.V2_6_0(), group.Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, fake.ClusterOptions(kfake.MaxVersions(c.versions)))
+			b.produce(0, 1000)
+			b.id = kadm.TopicID{}
+			p := lanes(100)
+			p.Epoch = 99
+			b.commit(0, 100, b.text(0, p))
+			if got := b.only(); got.Verdict != c.verdict {
+				t.Errorf("%+v", got)
+			}
+			if _, stderr := b.describe(1, "nobody"); !strings.Contains(stderr, "unknown to the cluster") {
+				t.Error(stderr)
+			}
+		})
 	}
 }
 

@@ -83,7 +83,7 @@ type look struct {
 	client     *kgo.Client
 	admin      *kadm.Client
 	partitions map[place]*Partition
-	offers     func(key kmsg.Key) bool // whether the coordinator knows a request
+	offers     func(key kmsg.Key, version int16) bool // whether the coordinator knows a request in that version or a later one
 }
 
 func (l *look) partition(topic string, partition int32) *Partition {
@@ -107,7 +107,7 @@ func (l *look) members(ctx context.Context) (known bool, err error) {
 	if err := l.learnOffers(ctx); err != nil {
 		return false, l.failed(fmt.Sprintf("ask broker %d what it can be asked", l.Coordinator), err)
 	}
-	if l.offers(kmsg.ConsumerGroupDescribe) {
+	if l.offers(kmsg.ConsumerGroupDescribe, 0) {
 		if known, err := l.newMembers(ctx); known || err != nil {
 			return known, err
 		}
@@ -215,11 +215,14 @@ func (l *look) learnOffers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keys := make(map[kmsg.Key]bool)
+	latest := make(map[kmsg.Key]int16)
 	for _, k := range answer.ApiKeys {
-		keys[kmsg.Key(k.ApiKey)] = true
+		latest[kmsg.Key(k.ApiKey)] = k.MaxVersion
 	}
-	l.offers = func(k kmsg.Key) bool { return keys[k] }
+	l.offers = func(k kmsg.Key, version int16) bool {
+		v, ok := latest[k]
+		return ok && v >= version
+	}
 	return kerr.ErrorForCode(answer.ErrorCode)
 }
 
@@ -259,13 +262,13 @@ func (l *look) commits(ctx context.Context) (any bool, err error) {
 
 // unknown tells what a group is that is neither a consumer group nor has commits.
 func (l *look) unknown(ctx context.Context) error {
-	if l.offers(kmsg.ShareGroupDescribe) {
+	if l.offers(kmsg.ShareGroupDescribe, 0) {
 		answers, err := l.admin.DescribeShareGroups(ctx, l.Group)
 		if err == nil && answers[l.Group].Err == nil {
 			return fmt.Errorf("group %q is a share group, not a consumer group: the brokers keep its progress, there are no commits to describe", l.Group)
 		}
 	}
-	if l.offers(kmsg.StreamsGroupDescribe) {
+	if l.offers(kmsg.StreamsGroupDescribe, 0) {
 		req := kmsg.NewPtrStreamsGroupDescribeRequest()
 		req.Groups = []string{l.Group}
 		answer, err := req.RequestWith(ctx, l.client.Broker(int(l.Coordinator)))
@@ -376,7 +379,10 @@ func (l *look) epochs(ctx context.Context) {
 		p.decode()
 	}
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
-	for topic, partitions := range l.ask(func(p *Partition) bool { return p.told != nil && p.told.Epoch >= 0 && p.End != nil }) {
+	if !l.offers(kmsg.OffsetForLeaderEpoch, 3) {
+		return // until Kafka 2.3 it was for brokers: a consumer goes by the log's end alone
+	}
+	for topic, partitions := range l.ask(func(p *Partition) bool { return p.told != nil && p.told.Epoch >= 0 && p.tells() && p.End != nil }) {
 		t := kmsg.NewOffsetForLeaderEpochRequestTopic()
 		t.Topic = topic
 		for _, p := range partitions {
@@ -402,11 +408,13 @@ func (l *look) epochs(ctx context.Context) {
 		for _, t := range shard.Resp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
 			for _, a := range t.Partitions {
 				p := l.partition(t.Topic, a.Partition)
-				if err := kerr.ErrorForCode(a.ErrorCode); err != nil {
+				if err := kerr.ErrorForCode(a.ErrorCode); errors.Is(err, kerr.ClusterAuthorizationFailed) {
+					continue // it tells other brokers alone: as above
+				} else if err != nil {
 					p.failed(what, err)
 					continue
 				}
-				p.epochEnd = &a.EndOffset
+				p.epoch, p.epochEnd = a.LeaderEpoch, &a.EndOffset
 			}
 		}
 	}

@@ -89,7 +89,8 @@ type Partition struct {
 	metadata string
 	topicID  [16]byte
 	told     *progress.Progress // what the metadata says, nil if it can't be read
-	epochEnd *int64             // where the leader epoch of told ends in the log; −1: it is not known there
+	epoch    int32              // the last one in the log that is not above told's, if epochEnd is set
+	epochEnd *int64             // where that one ends in the log
 }
 
 // Progress is what a commit's metadata says, without the lists: "fronta progress decode" has them.
@@ -137,11 +138,11 @@ func (p *Partition) judge() {
 	}
 	lag := max(0, *p.End-*p.Committed)
 	p.Lag = &lag
-	switch p.Verdict {
-	case Trusted:
+	switch {
+	case p.Verdict == Trusted && p.tells():
 		n, exact := Unfinished(p.told, *p.End)
 		p.UnfinishedMin, p.UnfinishedExact = &n, exact
-	case Unchecked:
+	case p.Verdict == Unchecked:
 	default:
 		n := max(0, *p.End-first)
 		p.UnfinishedMin, p.UnfinishedExact = &n, true
@@ -159,17 +160,22 @@ func (p *Partition) verdict(first int64) (verdict, reason string) {
 	}
 	horizon := p.told.Horizon()
 	switch {
+	case !p.tells():
+		return Trusted, "" // there is nothing to believe
 	case horizon > *p.End:
 		return Refused, fmt.Sprintf("its horizon %s lies beyond the log's end %s: it is not about this log", out.Count(horizon), out.Count(*p.End))
 	case first > *p.Committed:
 		return Refused, fmt.Sprintf("the log begins at %s now, and the records before it are gone whose lanes the progress names", out.Count(first))
-	case p.epochEnd != nil && *p.epochEnd < 0:
-		return Refused, fmt.Sprintf("leader epoch %d, in which the record below its horizon was written, is not known to the partition's leader", p.told.Epoch)
+	case p.epochEnd != nil && p.epoch < p.told.Epoch:
+		return Refused, fmt.Sprintf("nothing of leader epoch %d is in the log, although the record below its horizon was of it: the log was truncated", p.told.Epoch)
 	case p.epochEnd != nil && *p.epochEnd < horizon:
 		return Refused, fmt.Sprintf("leader epoch %d ends at %s, below its horizon %s: the log was truncated", p.told.Epoch, out.Count(*p.epochEnd), out.Count(horizon))
 	}
 	return Trusted, ""
 }
+
+// tells says whether the metadata says anything of the offsets from the committed one on.
+func (p *Partition) tells() bool { return p.told.Horizon() > p.told.Offset }
 
 // view counts what a progress has.
 func view(told *progress.Progress) *Progress {
