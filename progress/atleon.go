@@ -33,18 +33,20 @@ func atleonChecksum(offset int64, body []byte) uint32 {
 }
 
 func decodeAtleon(text string, b []byte, offset int64) (Progress, error) {
-	none := Progress{}
 	if len(b) < atleonLeast {
-		return none, refuse(Damaged, "it is cut short: it has %d bytes", len(b))
+		return Progress{}, refuse(Damaged, "it is cut short: it has %d bytes", len(b))
 	}
 	body := b[:len(b)-atleonSum]
 	if atleonChecksum(offset, body) != binary.BigEndian.Uint32(b[len(body):]) {
-		return none, refuse(Damaged, "its checksum is wrong: it was cut or changed, or it is about another offset than %d", offset)
+		return Progress{}, refuse(Damaged, "its checksum is wrong: it was cut or changed, or it is about another offset than %d", offset)
 	}
-	r := reader{data: body[1:]}
+	return collect(text, offset, func(s *spans) { s.deltas(body[1:]) })
+}
+
+func (s *spans) deltas(body []byte) {
+	r := reader{data: body}
 	count := r.uvarint("the number of offsets", math.MaxInt64)
-	s := startSpans(offset, text)
-	for told := uint64(0); r.err == nil && told < count; {
+	for told := uint64(0); r.err == nil && s.err == nil && told < count; {
 		delta, times := r.uvarint("a difference", math.MaxInt64), uint64(1)
 		if r.err == nil && delta == 0 {
 			delta, times = r.uvarint("a difference", math.MaxInt64), r.uvarint("a repetition", math.MaxInt64)
@@ -61,24 +63,20 @@ func decodeAtleon(text string, b []byte, offset int64) (Progress, error) {
 		told += times
 		if delta == 1 {
 			s.finished(int64(times))
-		} else {
-			for range times {
-				if !s.unfinished(int64(delta)-1) || !s.finished(1) {
-					break
-				}
+			continue
+		}
+		for range times {
+			if !s.unfinished(int64(delta)-1) || !s.finished(1) {
+				break
 			}
 		}
-		if s.err != nil {
-			return none, s.err
-		}
 	}
-	if r.err == nil && len(r.data) > 0 {
+	if r.err == nil && s.err == nil && len(r.data) > 0 {
 		r.fail("%d bytes are left at its end", len(r.data))
 	}
-	if r.err != nil {
-		return none, r.err
+	if s.err == nil {
+		s.err = r.err
 	}
-	return s.progress(), nil
 }
 
 // AppendAtleonV1 appends to dst the text with which Atleon would store p, of

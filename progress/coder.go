@@ -134,10 +134,19 @@ func (d *decoder) bit(zero uint32) bool {
 // which added at most one.
 func (d *decoder) bare() int { return d.at - lookahead }
 
-// done says that all of the input was used and no more than that.
+// done says whether the input ends as the encoder would have ended it.
 func (d *decoder) done() bool {
-	n := len(d.in) - d.bare()
-	return n == 0 || n == 1 && d.in[len(d.in)-1] != 0
+	switch len(d.in) - d.bare() {
+	case 0:
+		return true
+	case 1:
+		// That byte is the lowest that names a number in the interval
+		// [low, low+size), and none without it does.
+		v := uint64(d.in[len(d.in)-1]) << (sizeBits - 8)
+		return d.code < sizeLow && v > d.code && v-d.code+d.size <= sizeTop
+	default:
+		return false
+	}
 }
 
 // ratio is a/(a+b) as a fraction of 2^64, for 0 < b and a+b < 2^64.

@@ -7,7 +7,8 @@ import (
 )
 
 // Decode reads the metadata of a commit of offset, made for the partition of
-// b. An empty text is an empty progress of format [None].
+// b. An empty text is an empty progress of format [None], and so is any text
+// next to an offset below 0, which stands for no commit.
 //
 // An error is a [*Reason]: then nothing is known of the records from offset
 // on. It comes with the format that the text seems to have, [Unknown] if none.
@@ -27,11 +28,7 @@ func Decode(text string, offset int64, b Binding) (Progress, Format, error) {
 
 // decode leaves open which partition it is if tag is nil.
 func decode(text string, offset int64, tag *uint32) (p Progress, f Format, err error) {
-	switch {
-	case text == "":
-	case offset < 0:
-		f, err = Unknown, refuse(OtherOffset, "it is next to offset %d, which is none", offset)
-	default:
+	if text != "" && offset >= 0 {
 		if p, f, err = decodeAny(text, offset, tag); err == nil {
 			return p, f, nil
 		}

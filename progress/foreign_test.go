@@ -32,8 +32,11 @@ func ranges(list []ends) (rs []progress.Range) {
 // without are the offsets of [from, to) that are in none of the ranges.
 func without(from, to int64, rs []progress.Range) (left []progress.Range) {
 	for _, r := range rs {
+		if r.From >= to {
+			break
+		}
 		if r.From > from {
-			left = append(left, progress.Range{From: from, To: min(r.From, to)})
+			left = append(left, progress.Range{From: from, To: r.From})
 		}
 		from = max(from, r.To)
 	}
@@ -48,7 +51,24 @@ func without(from, to int64, rs []progress.Range) (left []progress.Range) {
 func finished(p *progress.Progress) (rs []progress.Range) {
 	from := p.Offset
 	for _, s := range p.Segments {
-		rs = append(rs, without(from, s.End, s.Heads)...)
+		heads := s.Heads
+		if len(s.Markers) > 0 {
+			var markers []progress.Range
+			for _, m := range s.Markers {
+				markers = append(markers, progress.Range{From: m, To: m + 1})
+			}
+			heads = nil
+			for _, h := range s.Heads {
+				heads = append(heads, without(h.From, h.To, markers)...)
+			}
+		}
+		for _, r := range without(from, s.End, heads) {
+			if n := len(rs); n > 0 && rs[n-1].To == r.From {
+				rs[n-1].To = r.To
+			} else {
+				rs = append(rs, r)
+			}
+		}
 		from = s.End
 	}
 	return rs
@@ -70,7 +90,7 @@ func end(rs []progress.Range) int64 {
 	return rs[len(rs)-1].To
 }
 
-func load(t *testing.T, file string, into any) {
+func load(t testing.TB, file string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + file)
 	if err == nil {
@@ -344,6 +364,7 @@ func checkParallel(t interface {
 		for _, r := range s.Heads {
 			heads += r.To - r.From
 		}
+		heads -= int64(len(s.Markers))
 	}
 	if fit.Heads+fit.LeftOutHeads != heads {
 		t.Fatalf("%+v of %d heads", fit, heads)
@@ -566,6 +587,9 @@ func drawExact(t *rapid.T) *progress.Progress {
 	for range rapid.IntRange(1, 60).Draw(t, "runs") {
 		to := at + lengths.Draw(t, "run")
 		s.Heads = append(s.Heads, progress.Range{From: at, To: to})
+		if rapid.IntRange(0, 5).Draw(t, "marker") == 0 {
+			s.Markers = append(s.Markers, at+(to-at)/2)
+		}
 		at = to + lengths.Draw(t, "gap")
 	}
 	s.End = at

@@ -7,19 +7,6 @@ import (
 	"unicode"
 )
 
-// Wide is the wide form of binary data, for tests.
-func Wide(b []byte) string { return string(appendWide(nil, b)) }
-
-// ASCII is the ASCII form of binary data, for tests.
-func ASCII(b []byte) string { return string(appendASCII(nil, b)) }
-
-// Seal sets the checksum of binary data, for tests.
-func Seal(b []byte) []byte {
-	sum := checksum(b)
-	b[1], b[2], b[3], b[4] = byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum)
-	return b
-}
-
 func TestLetters(t *testing.T) {
 	t.Parallel()
 	seen := make(map[rune]bool)
@@ -52,7 +39,7 @@ func TestForms(t *testing.T) {
 		for i := range b {
 			b[i] = byte(r.Uint32())
 		}
-		for _, text := range []string{Wide(b), ASCII(b)} {
+		for _, text := range []string{string(appendWide(nil, b)), string(appendASCII(nil, b))} {
 			if text == "" {
 				continue
 			}

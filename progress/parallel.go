@@ -83,16 +83,13 @@ func decodeParallel(text string, b []byte, e parallelEncoding, offset int64) (Pr
 			return Progress{}, err
 		}
 	}
-	s := startSpans(offset, text)
-	if e.bits {
-		s.bits(body, e)
-	} else {
-		s.runs(body, e)
-	}
-	if s.err != nil {
-		return Progress{}, s.err
-	}
-	return s.progress(), nil
+	return collect(text, offset, func(s *spans) {
+		if e.bits {
+			s.bits(body, e)
+		} else {
+			s.runs(body, e)
+		}
+	})
 }
 
 func (e *parallelEncoding) number(b []byte) int64 {
@@ -184,12 +181,16 @@ var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
 })
 
-// unpack decompresses into at most limit bytes. What the frame claims of its
-// length is not relied on.
+// unpack decompresses into at most limit bytes. It takes as much memory as
+// comes out, not what the frame claims.
 func unpack(packed []byte, limit int) ([]byte, error) {
 	z, err := unpacker()
 	if err != nil {
 		return nil, refuse(Unsupported, "its compression can't be read: %v", err)
+	}
+	var h zstd.Header
+	if h.Decode(packed) == nil && h.HasFCS && h.FrameContentSize > uint64(limit) {
+		return nil, refuse(Impossible, "its compressed body has %d bytes, too much for its length", h.FrameContentSize)
 	}
 	for room := min(4*len(packed)+4096, limit); ; room = min(4*room, limit) {
 		b, err := z.DecodeAll(packed, make([]byte, 0, room))

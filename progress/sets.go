@@ -12,16 +12,33 @@ import (
 // spans is a set of finished offsets that is read in ascending order. It
 // collects the unfinished ones between them.
 type spans struct {
-	start, at int64 // at: everything below it is known
-	heads     []Range
-	most      int // of heads
-	err       error
+	at    int64 // everything below it is known
+	last  int64 // where the last of the heads ends
+	most  int   // of heads
+	count int
+	heads []Range // unless they are only counted
+	err   error
 }
 
-// startSpans begins at the committed offset. A text of so many bytes may tell
-// of as many ranges as one of fronta's format.
-func startSpans(offset int64, text string) spans {
-	return spans{start: offset, at: offset, most: itemsPerByte * len(text)}
+// collect calls read twice, to count the ranges and to collect them, so that
+// no more is allocated than is needed. A text of so many bytes may tell of as
+// many ranges as one of fronta's format.
+func collect(text string, offset int64, read func(s *spans)) (Progress, error) {
+	s := spans{at: offset, last: -1, most: itemsPerByte * len(text)}
+	counted := s
+	if read(&counted); counted.err != nil {
+		return Progress{}, counted.err
+	}
+	p := Progress{Offset: offset, Epoch: -1, Suspect: -1}
+	if counted.at == offset {
+		return p, nil
+	}
+	if counted.count > 0 {
+		s.heads = make([]Range, 0, counted.count)
+		read(&s)
+	}
+	p.Segments = []Segment{{End: counted.at, Order: "unordered", Heads: s.heads}}
+	return p, nil
 }
 
 // unfinished takes n offsets, and says whether that was possible.
@@ -33,15 +50,21 @@ func (s *spans) unfinished(n int64) bool {
 	if n == 0 {
 		return true
 	}
-	if k := len(s.heads); k > 0 && s.heads[k-1].To == from {
-		s.heads[k-1].To = s.at
-		return true
+	if s.last == from {
+		if s.heads != nil {
+			s.heads[len(s.heads)-1].To = s.at
+		}
+	} else {
+		if s.count == s.most {
+			s.err = refuse(Impossible, "it tells of more than %d ranges of unfinished records, too many for its length", s.most)
+			return false
+		}
+		s.count++
+		if s.heads != nil {
+			s.heads = append(s.heads, Range{From: from, To: s.at})
+		}
 	}
-	if len(s.heads) == s.most {
-		s.err = refuse(Impossible, "it tells of more than %d ranges of unfinished records, too many for its length", s.most)
-		return false
-	}
-	s.heads = append(s.heads, Range{From: from, To: s.at})
+	s.last = s.at
 	return true
 }
 
@@ -55,15 +78,6 @@ func (s *spans) finished(n int64) bool {
 	return true
 }
 
-// progress is what was collected.
-func (s *spans) progress() Progress {
-	p := Progress{Offset: s.start, Epoch: -1, Suspect: -1}
-	if s.at > s.start {
-		p.Segments = []Segment{{End: s.at, Order: "unordered", Heads: s.heads}}
-	}
-	return p
-}
-
 // fromBase64 decodes the standard alphabet, with the right padding or, unless
 // padded is set, with none.
 func fromBase64(text string, padded bool) ([]byte, bool) {
@@ -75,7 +89,10 @@ func fromBase64(text string, padded bool) ([]byte, bool) {
 		e = base64.RawStdEncoding
 	}
 	b, err := e.Strict().DecodeString(text)
-	return b, err == nil
+	if err != nil {
+		return nil, false
+	}
+	return b, true
 }
 
 // runs calls f with the finished and the unfinished offsets of p from the
