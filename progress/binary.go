@@ -288,11 +288,11 @@ func parse(b []byte, offset int64, tag *uint32) (p Progress, err error) {
 	flags := r.uvarint("the flags", math.MaxUint32)
 	is := binary.BigEndian.Uint32(r.bytes("the tag", 4))
 	if r.err == nil && tag != nil && is != *tag {
-		return p, refuse(OtherPartition, "it is about another partition, or about a former topic of the same name")
+		return p, refuse(OtherPartition, "it was made for another partition, or for a former topic of the same name")
 	}
 	p.Offset = int64(r.uvarint("the offset", math.MaxInt64))
 	if r.err == nil && p.Offset != offset {
-		return p, refuse(OtherOffset, "it is about the committed offset %d, and next to offset %d: the commit was changed by something else", p.Offset, offset)
+		return p, refuse(OtherOffset, "it was made for a commit of offset %d, not of %d: something else has changed the commit", p.Offset, offset)
 	}
 	p.Fence = int64(r.uvarint("the fence", math.MaxInt64))
 	p.Epoch = int32(int64(r.uvarint("the leader epoch", 1<<31)) - 1)

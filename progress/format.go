@@ -75,8 +75,24 @@ func (c Code) String() string {
 	return fmt.Sprintf("Code(%d)", c)
 }
 
-// MarshalText is [Code.String].
-func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+// MarshalText is [Code.String]. An unnamed class is an error.
+func (c Code) MarshalText() ([]byte, error) {
+	if int(c) >= len(codeNames) || codeNames[c] == "" {
+		return nil, fmt.Errorf("there is no class %d of reasons", c)
+	}
+	return []byte(codeNames[c]), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (c *Code) UnmarshalText(text []byte) error {
+	for i, name := range codeNames {
+		if name != "" && string(text) == name {
+			*c = Code(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no class %q of reasons", text)
+}
 
 // Reason is the error of a text that can't be read, or must not be believed.
 // It never contains the text itself.

@@ -104,12 +104,12 @@ func (i Info) String() string {
 	if variant != "" {
 		variant = ", " + variant
 	}
-	line("%s%s: %d units (%s%d bytes)", i.Format, variant, i.Units, form, i.Bytes)
+	line("%s%s: %s (%s%s)", i.Format, variant, counted(int64(i.Units), "unit"), form, counted(int64(i.Bytes), "byte"))
 	if i.Reason != "" {
 		line("refused, %s: %s", i.Code, i.Reason)
 		return b.String()
 	}
-	line("offset %d, horizon %d: %d offsets, of which at most %d are unfinished", i.Offset, i.Horizon, i.Horizon-i.Offset, i.Unfinished)
+	line("offset %d, horizon %d: %s, at most %d unfinished", i.Offset, i.Horizon, counted(i.Horizon-i.Offset, "offset"), i.Unfinished)
 	p := i.Progress
 	if p == nil {
 		return b.String()
@@ -119,17 +119,21 @@ func (i Info) String() string {
 		if c := p.Segments[n].Check; c != 0 {
 			check = fmt.Sprintf(", check %08x", c)
 		}
-		line("up to %d, order %s: %d heads, %d of them markers%s", s.End, s.Order, s.Heads, s.Markers, check)
+		markers := ""
+		if s.Markers > 0 {
+			markers = fmt.Sprintf(", %d of them to mark a lane", s.Markers)
+		}
+		line("up to %d, order %s: %s%s%s", s.End, s.Order, counted(s.Heads, "head"), markers, check)
 	}
 	if i.Format == Fronta {
 		clean := "not given up in good order"
 		if p.Clean {
 			clean = "given up in good order"
 		}
-		line("leader epoch %d, fence %d, %s, %d unclean starts before", p.Epoch, p.Fence, clean, p.Starts)
+		line("leader epoch %d, fence %d, %s, %s before", p.Epoch, p.Fence, clean, counted(int64(p.Starts), "unclean start"))
 	}
 	if i.Attempts > 0 {
-		line("failed attempts of %d records", i.Attempts)
+		line("failed attempts of %s", counted(int64(i.Attempts), "head"))
 	}
 	if p.Reach > 0 {
 		line("started below %d", p.Reach)
@@ -141,4 +145,11 @@ func (i Info) String() string {
 		line("crashes at %d: %d", c.Offset, c.N)
 	}
 	return b.String()
+}
+
+func counted(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
