@@ -33,9 +33,14 @@ type Fit struct {
 	Horizon int64 `json:"horizon"`        // the text tells nothing of this offset and above it
 	Heads   int64 `json:"heads"`          // that the text tells of, markers among them
 
-	// What had to be left out, in the order in which that is done. Without
-	// its attempts a record's failures are counted anew. A marker that is told
-	// as a head will run again, and so will everything from Horizon on.
+	// Short says that something had to be left out: what follows, or, in
+	// other libraries' formats, finished records alone. What such a format has
+	// no place for does not count.
+	Short bool `json:"short,omitempty"`
+
+	// What was left out, in the order in which that is done. Without its
+	// attempts a record's failures are counted anew. A marker that is told as
+	// a head will run again, and so will everything from Horizon on.
 	LeftOutAttempts int   `json:"left_out_attempts,omitempty"`
 	LeftOutMarkers  int   `json:"left_out_markers,omitempty"` // below Horizon, told as heads
 	LeftOutHeads    int64 `json:"left_out_heads,omitempty"`   // markers among them
@@ -110,6 +115,7 @@ func (e *Encoder) Append(dst []byte, p *Progress, b Binding, l Limit) ([]byte, F
 		}
 	}
 	fit.LeftOutHeads -= fit.Heads
+	fit.Short = !ok || fit.Horizon < p.Horizon() || fit.LeftOutAttempts > 0 || fit.LeftOutMarkers > 0 || fit.LeftOutCrashes > 0
 	if !ok {
 		return dst, fit
 	}

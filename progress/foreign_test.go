@@ -186,7 +186,7 @@ func TestAtleonVectors(t *testing.T) {
 			if got := finished(&p); !reflect.DeepEqual(got, all) && (!c.Truncated || end(got) < end(told) || !reflect.DeepEqual(got, cutAt(all, end(got)))) {
 				t.Errorf("decoded what was written (-want +is): %s", cmp.Diff(told, got))
 			}
-			if whole := fit.Horizon >= end(all); whole == c.Truncated {
+			if whole := fit.Horizon >= end(all); whole == c.Truncated || whole == fit.Short {
 				t.Errorf("%+v, truncated %v", fit, c.Truncated)
 			}
 		})
@@ -368,6 +368,9 @@ func checkParallel(t interface {
 	}
 	if fit.Heads+fit.LeftOutHeads != heads {
 		t.Fatalf("%+v of %d heads", fit, heads)
+	}
+	if fit.Short != (fit.Horizon < p.Horizon()) {
+		t.Fatalf("%+v, the horizon is %d", fit, p.Horizon())
 	}
 	if next, ok := nextFinished(p, fit.Horizon); len(text) > 0 && fit.Horizon < p.Horizon() && (!ok || next != fit.Horizon) {
 		t.Fatalf("%+v: it could as well be %d", fit, next)

@@ -342,7 +342,7 @@ func TestRoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(p, was) {
 			t.Fatalf("it was changed: %s", cmp.Diff(was, p))
 		}
-		if fit.Horizon != p.Horizon() || fit.LeftOutAttempts+fit.LeftOutCrashes+fit.LeftOutMarkers != 0 || fit.LeftOutHeads != 0 {
+		if fit.Short || fit.Horizon != p.Horizon() || fit.LeftOutAttempts+fit.LeftOutCrashes+fit.LeftOutMarkers != 0 || fit.LeftOutHeads != 0 {
 			t.Fatalf("%+v", fit)
 		}
 		got, f, err := progress.Decode(string(text), p.Offset, about)
@@ -432,6 +432,10 @@ func checkLimited(t interface {
 }, p *progress.Progress, text string, fit progress.Fit, l progress.Limit) {
 	t.Helper()
 	checkText(t, text, fit, l)
+	whole := fit.Horizon == p.Horizon() && fit.LeftOutAttempts+fit.LeftOutCrashes+fit.LeftOutMarkers == 0 && text != ""
+	if whole == fit.Short {
+		t.Fatalf("%+v, the horizon is %d", fit, p.Horizon())
+	}
 	if text == "" {
 		if fit.Horizon != p.Offset || fit.Heads != 0 || fit.LeftOutAttempts != len(p.Attempts) || fit.LeftOutCrashes != len(p.Crashes) {
 			t.Fatalf("%+v for no text", fit)

@@ -165,5 +165,5 @@ func (p *Progress) leaveOut(fit *Fit, told int64) {
 			}
 		}
 	}
-	fit.LeftOutAttempts, fit.LeftOutCrashes = len(p.Attempts), len(p.Crashes)
+	fit.Short = told < p.Horizon()
 }
