@@ -93,8 +93,33 @@ type Config struct {
 	// 60 s), so that the group does not wait in vain. Default 30 s.
 	DrainTimeout time.Duration
 
-	// CommitInterval is how often progress is committed. Default 1 s.
+	// CommitInterval is how often progress is committed when anything has
+	// changed. Default 1 s.
 	CommitInterval time.Duration
+
+	// Progress is the form in which a commit's metadata says what is finished
+	// beyond the committed offset. All forms are read, whichever is written.
+	// Default FrontaProgress.
+	Progress Progress
+
+	// MetadataLimit is how long a commit's metadata may be, in UTF-16 units, as
+	// the brokers' offset.metadata.max.bytes counts. When what a partition's
+	// progress could come to has no room, new records of it wait until others
+	// have ended. If the brokers allow less, that is found out. Default 4,096,
+	// the brokers' default; at least 64, at most 32,767.
+	MetadataLimit int
+
+	// FormerOrders are orders that the group's consumers had before, besides
+	// those that can be told from their name alone: ByKeyFunc under other names.
+	// What was committed under them is then resumed without repeating finished
+	// records. Default: none.
+	FormerOrders []Order
+
+	// MaxCrashes is during how many of its deliveries the process may end before
+	// a record is dead-lettered with reason "crash", without being started
+	// again (see docs/guarantees.md). Default 3. Below 0 (see Unlimited): records
+	// are never started one at a time to find the one that ends the process.
+	MaxCrashes int
 
 	// StartAt is where a partition begins for which the group has no committed
 	// offset. Default Earliest().
@@ -145,6 +170,21 @@ const (
 	ClassicProtocol Protocol = iota
 	// ConsumerProtocol: the broker assigns (KIP-848).
 	ConsumerProtocol
+)
+
+// Progress is a form of commit metadata.
+type Progress uint8
+
+// The forms. Only the first one holds all that is worth keeping: failed
+// attempts, fences and crashes begin anew with every owner under the others.
+const (
+	// FrontaProgress stores lane heads: it grows with the lanes that have
+	// unfinished records.
+	FrontaProgress Progress = iota
+	// AtleonV1 is what Atleon 0.43 and later reads (acknowledged-ahead-of-commit).
+	AtleonV1
+	// ParallelConsumer is what Parallel Consumer 0.5 reads.
+	ParallelConsumer
 )
 
 // Isolation is which records of transactions are read.
@@ -237,6 +277,12 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return "fronta: Config." + e.Field + ": " + e.Reason }
 
+const (
+	minMetadata     = 64
+	defaultMetadata = 4096
+	maxMetadata     = 32767
+)
+
 func bad(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
@@ -252,6 +298,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, bad("Engine", "is %d: the only engine is Ordered", c.Engine)
 	case c.Protocol > ConsumerProtocol:
 		return c, bad("Protocol", "is %d: use ClassicProtocol or ConsumerProtocol", c.Protocol)
+	case c.Progress > ParallelConsumer:
+		return c, bad("Progress", "is %d: use FrontaProgress, AtleonV1 or ParallelConsumer", c.Progress)
+	case c.MetadataLimit != 0 && (c.MetadataLimit < minMetadata || c.MetadataLimit > maxMetadata):
+		return c, bad("MetadataLimit", "is %d: it must be from %d to %d (0 stands for the default, %d)", c.MetadataLimit, minMetadata, maxMetadata, defaultMetadata)
 	case c.Isolation > ReadCommitted:
 		return c, bad("Isolation", "is %d: use ReadUncommitted or ReadCommitted", c.Isolation)
 	case c.OutOfRange > ResetNone:
@@ -264,6 +314,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err := c.Order.validate(); err != nil {
 		return c, bad("Order", "%v", err)
+	}
+	for i, o := range c.FormerOrders {
+		if err := o.validate(); err != nil {
+			return c, bad("FormerOrders", "[%d]: %v", i, err)
+		}
 	}
 	if err := c.DeadLetter.validate(); err != nil {
 		return c, bad("DeadLetter", "%v", err)
@@ -286,6 +341,15 @@ func (c Config) withDefaults() (Config, error) {
 			*d = otherwise
 		}
 		return nil
+	}
+	if c.MetadataLimit == 0 {
+		c.MetadataLimit = defaultMetadata
+	}
+	switch {
+	case c.MaxCrashes < 0:
+		c.MaxCrashes = 0 // from here on: not watched
+	case c.MaxCrashes == 0:
+		c.MaxCrashes = 3
 	}
 	const most = 10_000_000
 	if err := positive("Concurrency", &c.Concurrency, 256); err != nil {

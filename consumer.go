@@ -272,6 +272,26 @@ func (c *Consumer) groupConfig() group.Config {
 	}
 }
 
+// bound says how many bytes a form comes to at most; nil: package progress
+// knows.
+func (p Progress) bound() func(window, unfinished int64) int {
+	var each, width int64
+	switch p {
+	case AtleonV1:
+		// A step to the next finished offset and a run of them for each
+		// unfinished one, or a step for each offset.
+		each, width = 16, 1
+	case ParallelConsumer:
+		// Two runs of four bytes, or a bit for each offset.
+		each, width = 8, 8
+	default:
+		return nil
+	}
+	return func(window, unfinished int64) int {
+		return int(min(window/width, unfinished*each, 1<<30)) + 32
+	}
+}
+
 const (
 	commitRefresh = 30 * time.Second
 	commitTimeout = 10 * time.Second
@@ -287,6 +307,8 @@ func (c *Consumer) engineConfig(handle func(context.Context, *engine.Delivery) e
 		Backoff: func(d *engine.Delivery, err error) time.Duration {
 			return max(cfg.Retry.Delay((*Record)(d), err), 0)
 		},
+		OrderName: cfg.Order.String(), Check: cfg.Order.check(), Former: cfg.former,
+		Exact: cfg.Progress != FrontaProgress, Bound: cfg.Progress.bound(), MaxCrashes: cfg.MaxCrashes,
 		MaxDeliveries: cfg.MaxDeliveries, Discard: cfg.DeadLetter.discard, Budget: cfg.DeadLetter.engineBudget(),
 		Log: cfg.Logger, Events: c.engineEvents(),
 	}

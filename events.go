@@ -70,6 +70,18 @@ func (c *Consumer) engineEvents() engine.Events {
 		Rewound: func(tp engine.TopicPartition, was, is int64) {
 			log.Error("the log went back: records in work from there on are dropped and read again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "read_to", was, "offset", is)
 		},
+		Forgotten: func(tp engine.TopicPartition, at, horizon int64, why error) {
+			log.Warn("stored progress does not agree with the log: finished records from here on are handled again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", at, "horizon", horizon, "err", why)
+		},
+		Crashed: func(tp engine.TopicPartition, at int64, times int) {
+			log.Error("the process ended while this record was handled", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", at, "crashes", times, "max_crashes", c.cfg.MaxCrashes)
+		},
+		Careful: func(tp engine.TopicPartition, from, until int64, starts int) {
+			log.Warn("earlier owners ended without letting the partition go and without getting on: its records are started one at a time until this offset", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", from, "until", until, "starts", starts)
+		},
+		Carefree: func(tp engine.TopicPartition) {
+			log.Info("records of the partition are started together again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition)
+		},
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"hash/crc32"
 	"hash/maphash"
 	"runtime/debug"
+	"strconv"
+	"strings"
 
+	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/fronta-mq/fronta/internal/queue"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -138,6 +141,55 @@ func (o Order) lanes() func(*kgo.Record) (queue.Lane, error) {
 	default:
 		return func(r *kgo.Record) (queue.Lane, error) { return hash(r.Key), nil }
 	}
+}
+
+// check returns the function that hashes a record's lane alike in every
+// process. It panics where the key function does.
+func (o Order) check() func(*kgo.Record) uint32 {
+	of := func(key []byte) uint32 {
+		if key == nil {
+			return checkAlone
+		}
+		return max(crc32.Checksum(key, castagnoli), 1)
+	}
+	switch o.kind {
+	case orderByKeyFunc:
+		return func(r *kgo.Record) uint32 { return of(o.key(r)) }
+	case orderByBucket:
+		lane := o.lanes()
+		return func(r *kgo.Record) uint32 {
+			l, _ := lane(r)
+			return max(uint32(l), 1)
+		}
+	case orderByPartition:
+		return func(*kgo.Record) uint32 { return 1 }
+	case orderUnordered:
+		return func(*kgo.Record) uint32 { return checkAlone }
+	default:
+		return func(r *kgo.Record) uint32 { return of(r.Key) }
+	}
+}
+
+// checkAlone is the check of a record that has no lane.
+const checkAlone = 0xa10e
+
+func (o Order) ordering() *engine.Ordering {
+	return &engine.Ordering{Name: o.String(), Lane: o.lanes(), Check: o.check()}
+}
+
+// former finds the order that is named in what a group has committed.
+func (c *Config) former(name string) *engine.Ordering {
+	for _, o := range append([]Order{ByKey(), ByPartition(), Unordered(), c.Order}, c.FormerOrders...) {
+		if o.String() == name {
+			return o.ordering()
+		}
+	}
+	if n, ok := strings.CutPrefix(name, "bucket:"); ok {
+		if n, err := strconv.Atoi(n); err == nil && n >= 1 && n <= maxBuckets {
+			return ByBucket(n).ordering()
+		}
+	}
+	return nil
 }
 
 func recoverKey(name string, lane *queue.Lane, err *error) {

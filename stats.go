@@ -32,6 +32,8 @@ type Stats struct {
 	Expired          int64 // deliveries of Receive released because nobody settled them
 	Dropped          int64 // records read for a partition that had gone by then
 	Rewinds          int64 // times a partition's log went back
+	Recalled         int64 // records read again and not handled again: an earlier owner had finished them
+	Forgotten        int64 // times stored progress was given up while it was read again, since the log did not agree with it
 
 	Commits      int64 // positions of partitions that the brokers have confirmed
 	CommitErrors int64 // positions of partitions that they have not
@@ -55,6 +57,15 @@ type PartitionStats struct {
 	Lanes      int // with unfinished records; records that are lanes of their own not counted
 	Paused     bool
 	Leaving    bool
+
+	// Heads are the lanes with unfinished records, those that are records of
+	// their own among them: what the progress grows with. WaitsForProgress says
+	// that new records wait until some have ended, because progress could
+	// otherwise outgrow the metadata's limit. Careful says that records are
+	// started one at a time, to find the one that ends the process.
+	Heads            int64
+	WaitsForProgress bool
+	Careful          bool
 
 	// Blocked are lanes whose head has failed before and is not done, the
 	// oldest offsets first, at most 16.
@@ -107,6 +118,7 @@ func (c *Consumer) Stats() Stats {
 		Rejected: es.Rejected, DeadLettered: es.DeadLettered, Discarded: es.Discarded,
 		DeadLetterErrors: es.LetterErrors, Withheld: es.Withheld, Late: es.Late,
 		Abandoned: es.Abandoned, Expired: es.Expired, Dropped: es.Dropped, Rewinds: es.Rewinds,
+		Recalled: es.Recalled, Forgotten: es.Forgotten,
 		Commits: counts.Commits, CommitErrors: counts.CommitErrors, FetchErrors: counts.FetchErrors,
 	}
 	for _, p := range es.Parts {
@@ -114,7 +126,7 @@ func (c *Consumer) Stats() Stats {
 			TopicPartition: TopicPartition(p.TopicPartition), Fence: p.Fence,
 			Committed: d.Committed(p.TopicPartition), Frontier: -1, Horizon: -1, ReadTo: -1, End: p.End,
 			Unfinished: p.Unfinished, ReadAhead: p.Staged, Bytes: p.Bytes, Lanes: p.Lanes,
-			Paused: p.Paused, Leaving: p.Leaving,
+			Paused: p.Paused, Leaving: p.Leaving, Heads: p.Heads, WaitsForProgress: p.Full, Careful: p.Careful,
 		}
 		if p.Known {
 			ps.Frontier, ps.Horizon, ps.ReadTo = p.Frontier, p.Horizon, p.Reading

@@ -73,12 +73,13 @@ type Verb uint8
 
 // The verbs. The zero Verb accepts.
 const (
-	Accept Verb = iota
-	Fail        // a failed attempt: again later
-	Snooze      // again later, not a failure
-	Reject      // never again
-	Stop        // stop the consumer; the record stays
-	notRun      // the handler was not called; back into the queue
+	Accept  Verb = iota
+	Fail         // a failed attempt: again later
+	Snooze       // again later, not a failure
+	Reject       // never again
+	Stop         // stop the consumer; the record stays
+	notRun       // the handler was not called; back into the queue
+	crashed      // nor was it, and never will be: the process does not survive it
 )
 
 // Outcome is how an attempt ended.
@@ -99,6 +100,13 @@ type Config struct {
 	// LaneInside says that Lane is quick and none of the user's code, so that
 	// it may be called under the lock, and only for records that need a lane.
 	LaneInside bool
+
+	OrderName  string                        // names Lane's order in what is committed
+	Check      func(*kgo.Record) uint32      // Lane's Ordering.Check; nil: none
+	Former     func(name string) *Ordering   // an order that an earlier owner had; nil: not known
+	Exact      bool                          // progress lists unfinished records, not lane heads
+	Bound      func(window, heads int64) int // how many bytes progress can come to; nil: package progress's own
+	MaxCrashes int                           // of the process during a record, before that is dead-lettered; 0: not watched
 
 	Concurrency    int
 	MaxInFlight    int
@@ -166,8 +174,11 @@ type Engine struct {
 	intake    intake
 	counters  Counters
 	urgent    chan struct{}
+	pending   effects     // of what is noticed where none can be run
+	careful   *Part       // has the suspect that is marked or runs
 	capacity  int         // bytes of progress that a commit has room for
 	sealed    bool        // see Seal
+	cores     sync.Pool   // of *queue.Snapshot
 	forceHalt atomic.Bool // no handler may start any more, whatever its partition
 }
 
@@ -185,6 +196,7 @@ func New(cfg Config) *Engine {
 		timerDue: queue.Never,
 	}
 	e.ctx, e.end = context.WithCancelCause(context.Background())
+	e.cores.New = func() any { return new(queue.Snapshot) }
 	e.budget.init(cfg.Budget)
 	e.workers.init(e)
 	e.watch.init(e)

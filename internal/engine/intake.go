@@ -180,5 +180,10 @@ func (e *Engine) pauseLocked(p *Part, paused bool) {
 	if paused && p.run != nil {
 		e.breakRunLocked(p.run)
 	}
+	if c := p.care; paused && c != nil && !c.busy {
+		c.waiting, c.marked, p.suspect = false, -1, -1
+		p.version++
+		e.yieldLocked(p)
+	}
 	e.readyLocked(p)
 }

@@ -193,7 +193,10 @@ func checkPartLocked(e *Engine, p *Part, inRing bool) error {
 			return fmt.Errorf("the next record is due at %d, the timer at %d", p.q.NextWake(), e.timerDue)
 		}
 	}
-	if p.paused || p.halted.Load() || p.inReady {
+	if p.paused || p.halted.Load() || p.inReady || p.gated {
+		return nil
+	}
+	if c := p.care; c != nil && (c.busy || c.waiting || e.careful != nil && e.careful != p) {
 		return nil
 	}
 	if p.q.Ready() > 0 {

@@ -129,6 +129,13 @@ func (r *rig) block(offset int64) chan<- error {
 	return answer
 }
 
+func positions(ss []Snapshot) (ps []Position) {
+	for _, s := range ss {
+		ps = append(ps, s.Position)
+	}
+	return ps
+}
+
 // until waits for the answer, heedless of the handler's context.
 func (r *rig) until(answer <-chan error) error {
 	select {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fronta-mq/fronta/progress"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -93,7 +94,7 @@ func TestRewindDuringRevoke(t *testing.T) {
 		r.Offer(p0, keyless(p0, 0, 8), 8)
 		r.wait()
 		final := make(chan []Position, 1)
-		go func() { final <- r.Revoke(context.Background(), []TopicPartition{p0}) }()
+		go func() { final <- positions(r.Revoke(context.Background(), []TopicPartition{p0})) }()
 		r.wait()
 		r.Offer(p0, keyless(p0, 5, 3), 8)
 		answer <- nil
@@ -288,7 +289,7 @@ func TestRevokeDrains(t *testing.T) {
 func TestInterruptedRetry(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(*rig) []Position{
-		"revoke": func(r *rig) []Position { return r.Revoke(within(time.Second), []TopicPartition{p0}) },
+		"revoke": func(r *rig) []Position { return positions(r.Revoke(within(time.Second), []TopicPartition{p0})) },
 		"lose":   func(r *rig) []Position { r.Lose([]TopicPartition{p0}); return nil },
 		"stop": func(r *rig) []Position {
 			r.Halt()
@@ -463,8 +464,9 @@ func TestPositionEpoch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil)
 			r.Add(p0, 9, -1)
-			r.SetStart(p0, 10, 3)
-			if p := r.Positions(p0)[0]; p.Epoch != 3 || p.Offset != 10 || p.Fence != 9 {
+			fence, _ := r.Begin([]Start{{TopicPartition: p0, Offset: 10, Epoch: 3, End: -1, Stored: &progress.Progress{Fence: 1 << 50, Suspect: -1}}})
+			r.confirm()
+			if p := r.Positions(p0)[0]; p.Epoch != 3 || p.Offset != 10 || p.Fence != fence || fence != 1<<50+1 {
 				t.Errorf("at the start: %+v", p)
 			}
 			var rs []*kgo.Record

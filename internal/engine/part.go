@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/fronta-mq/fronta/internal/queue"
+	"github.com/fronta-mq/fronta/progress"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -47,8 +49,25 @@ type Part struct {
 	end     int64 // the log's end as last seen, −1 unknown
 	epoch   int32
 	emptied bool // it was empty when memory was last looked at
-	version uint64
-	gated   bool // until the first commit of the ownership is confirmed
+
+	// See progress.go.
+	version  uint64
+	gated    bool             // until the first commit of the ownership is confirmed
+	orders   []segmentOrder   // of the segments that are read again
+	attempts []progress.Count // of records not read again yet
+	told     int64            // the offset below which former owners have told of records; 0: none
+	toldEnd  int64            // what told was at first; never changes while records are offered
+	toldAt   int32            // the leader epoch there
+
+	// See care.go.
+	begun    int64 // the offset at which the ownership began
+	starts   int   // unclean ones in a row that began there, this one not counted
+	reaching bool  // admission is bound to reach
+	reach    int64 // the offset below which the brokers know that records may be started
+	asked    int64 // the reach for which another one was asked for
+	suspect  int64 // the record that is to be started next, or runs, while careful; −1 none
+	crashes  map[int64]int
+	care     *care
 }
 
 // task is an unfinished record. Every attempt has a task of its own, so that a
@@ -64,9 +83,13 @@ type task struct {
 
 // taskState is what only few tasks have.
 type taskState struct {
-	keyErr   error   // the order's key function failed
-	letter   *Letter // the record is on its way to the dead-letter topic
-	tries    int     // of writing it
+	keyErr   error      // the order's key function failed
+	former   queue.Lane // by the order of the segment that the record was told of in
+	check    uint32     // of the lane in that order; 0: not known
+	lost     error      // neither could be computed
+	crashes  int        // of the process while it was handled, as many as are too many
+	letter   *Letter    // the record is on its way to the dead-letter topic
+	tries    int        // of writing it
 	retry    *time.Timer
 	deadline *time.Timer // of a pulled delivery
 	since    time.Time   // when it was handed out by Receive
@@ -121,7 +144,7 @@ func (e *Engine) Add(tp TopicPartition, fence, start int64) *Part {
 }
 
 func (e *Engine) addLocked(tp TopicPartition, fence, start int64) *Part {
-	p := &Part{TopicPartition: tp, Fence: fence, e: e, open: true, reading: -1, end: -1, epoch: -1}
+	p := &Part{TopicPartition: tp, Fence: fence, e: e, open: true, reading: -1, end: -1, epoch: -1, begun: -1, reach: math.MaxInt64, suspect: -1}
 	p.ctx, p.cancel = context.WithCancelCause(e.ctx)
 	if start >= 0 {
 		p.startAt(start)
@@ -206,11 +229,16 @@ func (e *Engine) rewindLocked(old *Part, first int64, fx *effects) *Part {
 		e.breakRunLocked(old.run)
 	}
 	kept := old.belowLocked(first)
-	start, held := min(old.q.Frontier(), first), old.held
+	start, held := min(old.q.Frontier(), old.q.Horizon(), first), old.held
 	e.closePartLocked(old, ErrLost, fx)
 
 	p := e.addLocked(old.TopicPartition, old.Fence, start)
 	p.paused, p.gated = old.paused, old.gated
+	p.begun, p.starts, p.crashes = old.begun, old.starts, old.crashes
+	p.reaching, p.reach = old.reaching, old.reach
+	if c := old.care; c != nil {
+		p.care = &care{until: c.until, marked: -1}
+	}
 	if p.held = held; held {
 		e.intake.heldN++
 	}
@@ -244,23 +272,24 @@ func (e *Engine) rewindLocked(old *Part, first int64, fx *effects) *Part {
 // belowLocked copies the unfinished records and the staged ones below offset.
 // No run may be under way.
 func (p *Part) belowLocked(offset int64) (kept []task) {
-	keep := func(t *task) {
+	keep := func(t *task, attempts int) {
 		if t.Offset >= offset {
 			return
 		}
 		k := task{Delivery: t.Delivery, size: t.size, lane: t.lane}
+		k.DeliveryCount = 1 + attempts
 		if t.more != nil && t.more.keyErr != nil {
 			k.more = &taskState{keyErr: t.more.keyErr}
 		}
 		kept = append(kept, k)
 	}
 	p.q.Each(func(i queue.Info) bool {
-		keep(p.tasks[i.Slot])
+		keep(p.tasks[i.Slot], i.Attempts)
 		return true
 	})
 	for _, b := range p.staged {
 		for i := range b.tasks {
-			keep(&b.tasks[i])
+			keep(&b.tasks[i], 0)
 		}
 	}
 	slices.SortFunc(kept, func(a, b task) int { return cmp.Compare(a.Offset, b.Offset) })
@@ -293,6 +322,9 @@ func (e *Engine) prepare(p *Part, records []*kgo.Record) (batches []batch, n int
 			if !e.cfg.LaneInside {
 				e.laneOf(t)
 			}
+			if r.Offset < p.toldEnd {
+				e.toldOf(p, t)
+			}
 		}
 		if len(b.tasks) > 0 {
 			n += len(b.tasks)
@@ -322,6 +354,11 @@ func (e *Engine) laneOf(t *task) {
 // more may be admitted to it. A partition that holds nothing may always admit
 // one record, however large it is.
 func (e *Engine) fullLocked(p *Part) bool {
+	if p.stagedN > 0 {
+		if next := p.staged[0].tasks[0].Offset; next >= p.reach || !e.fitsLocked(p, next) {
+			return true
+		}
+	}
 	n := p.q.Len()
 	if n == 0 {
 		return e.unfinished >= e.cfg.MaxInFlight
@@ -339,6 +376,7 @@ func (e *Engine) admitLocked(p *Part, n int) {
 		p.passLocked()
 		n--
 	}
+	e.reachLocked(p)
 	e.intake.roomLocked(e, p)
 }
 
@@ -387,12 +425,22 @@ func (p *Part) restageLocked(e *Engine, tasks []task, end int64) {
 	e.staged += len(tasks)
 }
 
-// enterLocked puts a record into the queue.
+// enterLocked puts a record into the queue, unless a former owner has told that
+// it is finished.
 func (e *Engine) enterLocked(p *Part, t *task, admit func(int64, queue.Lane) (queue.Slot, bool)) {
 	if e.cfg.LaneInside {
 		e.laneOf(t)
 	}
-	s, ok := admit(t.Offset, t.lane)
+	var s queue.Slot
+	var ok bool
+	switch e.recallLocked(p, t) {
+	case finished:
+		return
+	case former:
+		s, ok = p.q.AdmitFormer(t.Offset, t.lane, t.more.former)
+	default:
+		s, ok = admit(t.Offset, t.lane)
+	}
 	if !ok {
 		panic(fmt.Sprintf("engine: %s/%d: record at offset %d read behind %d", p.Topic, p.Partition, t.Offset, p.q.Horizon()))
 	}
@@ -404,6 +452,15 @@ func (e *Engine) enterLocked(p *Part, t *task, admit func(int64, queue.Lane) (qu
 	}
 	p.epochLocked(t.Offset, t.LeaderEpoch)
 	e.unfinished++
+	if t.DeliveryCount > 1 {
+		p.q.SetAttempts(s, t.DeliveryCount-1)
+	}
+	if n := p.crashes[t.Offset]; n > 0 {
+		t.DeliveryCount += n
+		if n >= e.cfg.MaxCrashes && (e.cfg.Letters != nil || e.cfg.Discard) {
+			t.state().crashes = n
+		}
+	}
 }
 
 // passLocked lets the frontier step over what was read behind the last record
@@ -435,6 +492,7 @@ func (e *Engine) readyLocked(p *Part) {
 		return
 	}
 	switch {
+	case p.care != nil && !e.carefulLocked(p):
 	case p.q.Ready() > 0 || e.admissibleLocked(p):
 		p.inReady = true
 		e.ready.push(p)
@@ -490,6 +548,9 @@ func (e *Engine) closePartLocked(p *Part, cause error, fx *effects) {
 		delete(e.parts, p.TopicPartition)
 	}
 	delete(e.waiting, p)
+	if p.care != nil {
+		e.leaveCareLocked(p)
+	}
 	if p.held {
 		p.held = false
 		e.intake.heldN--
@@ -513,7 +574,8 @@ func (e *Engine) closePartLocked(p *Part, cause error, fx *effects) {
 	for p.active > 0 {
 		e.releaseLocked(p)
 	}
-	p.staged, p.tasks, p.letters, p.blocked, p.bytes = nil, nil, nil, nil, 0
+	p.staged, p.stagedN, p.stagedB = nil, 0, 0
+	p.tasks, p.letters, p.blocked, p.bytes = nil, nil, nil, 0
 	e.intake.wakeLocked()
 	fx.add(func() { e.cfg.Events.closed(p.TopicPartition, cause) })
 }
@@ -593,14 +655,14 @@ func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Snapshot {
 	}
 
 	var fx effects
-	var final []Snapshot
+	var drafts []draft
 	e.mu.Lock()
 	for _, p := range leaving {
 		if p.run != nil {
 			e.breakRunLocked(p.run) // what it has done counts
 		}
 		if p.open && p.q != nil {
-			final = append(final, p.snapshotLocked(true))
+			drafts = append(drafts, e.draftLocked(p, true))
 		}
 		e.closePartLocked(p, ErrLost, &fx)
 	}
@@ -608,6 +670,10 @@ func (e *Engine) Revoke(ctx context.Context, tps []TopicPartition) []Snapshot {
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
 	fx.run()
+	final := make([]Snapshot, len(drafts))
+	for i := range drafts {
+		final[i] = drafts[i].finish()
+	}
 	return final
 }
 

@@ -104,10 +104,15 @@ func (e *Engine) closedLocked() error {
 func (e *Engine) handOutLocked(fx *effects) {
 	for len(e.pull.waiting) > 0 && !e.stopping && e.counters.Out < int64(e.cfg.Concurrency) {
 		t := e.nextLocked(nil)
+		e.flushLocked(fx)
 		if t == nil {
 			return
 		}
 		e.counters.Out++
+		if s := t.more; s != nil && s.crashes > 0 {
+			fx.add(func() { _ = e.Settle(Pulled{t}, Outcome{Verb: crashed, Err: &CrashError{s.crashes}}) })
+			continue
+		}
 		if s := t.more; s != nil && s.keyErr != nil {
 			// No handler may see it: it fails here. The retry policy is user
 			// code and is asked outside the lock.

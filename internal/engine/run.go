@@ -22,7 +22,8 @@ const runBelow = 500 * time.Nanosecond
 
 // startRunLocked gives w a run of p, if p can have one.
 func (e *Engine) startRunLocked(p *Part, w *worker) bool {
-	if e.workers.average >= runBelow || p.stagedN == 0 || p.run != nil || p.q.Len() > 0 || e.unfinished >= e.cfg.MaxInFlight || len(e.zombies) > 0 {
+	if e.workers.average >= runBelow || p.stagedN == 0 || p.run != nil || p.q.Len() > 0 || e.unfinished >= e.cfg.MaxInFlight || len(e.zombies) > 0 ||
+		p.reaching || len(p.crashes) > 0 || p.q.Resuming() {
 		return false
 	}
 	if !e.cfg.LaneInside {

@@ -80,7 +80,7 @@ func TestKeysLeaveNothing(t *testing.T) {
 		r.at(p0, o)
 		r.Housekeep()
 		r.Housekeep()
-		if after := heap(); after > before+1<<20 {
+		if after := heap(); after > before+4<<20 { // a worker that waits may still refer to the last large record
 			t.Errorf("the heap grew from %d to %d", before, after)
 		}
 		if n, keep := r.Stats().Workers, r.workers.keepIdle(); n > keep {

@@ -26,6 +26,9 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 	if p.tasks[t.slot] != t {
 		return false
 	}
+	if p.care != nil {
+		e.survivedLocked(t)
+	}
 	if out.Verb == Accept {
 		e.counters.Accepted++
 		e.budget.refill(1)
@@ -45,6 +48,9 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 		t = e.renewLocked(t)
 	}
 	switch out.Verb {
+	case crashed:
+		t.failed(out.Err)
+		e.discardOrWriteLocked(t, deadletter.Crash, out.Err, fx)
 	case notRun:
 		p.q.Return(t.slot)
 		e.releaseLocked(p)

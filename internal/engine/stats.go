@@ -26,6 +26,9 @@ type Counters struct {
 	Abandoned    int64 // attempts given up because of a stop or a lost partition
 	Expired      int64 // pulled deliveries released without the caller
 	Dropped      int64 // records read for a partition that was gone by then
+	Recalled     int64 // records that were read again and known to be finished
+	Forgotten    int64 // times progress was given up while it was read again
+	Crashed      int64 // records dead-lettered because the process did not survive them
 	Rewinds      int64 // times a partition's log went back
 	StuckReports int64
 	Stuck        int64 // handlers that run for longer than StuckAfter now
@@ -45,6 +48,37 @@ type Events struct {
 	Stuck        func(d *Delivery, age time.Duration, released bool)
 	Closed       func(TopicPartition, error)
 	Rewound      func(tp TopicPartition, was, is int64)
+
+	// Forgotten: progress of tp that reaches up to horizon is given up from at
+	// on: the record there is not what it told of, or is not there any more.
+	Forgotten func(tp TopicPartition, at, horizon int64, why error)
+	Crashed   func(tp TopicPartition, at int64, times int)           // the process ended while the record at was handled
+	Careful   func(tp TopicPartition, from, until int64, starts int) // records are started one at a time
+	Carefree  func(tp TopicPartition)
+}
+
+func (ev *Events) forgotten(tp TopicPartition, at, horizon int64, why error) {
+	if ev.Forgotten != nil {
+		ev.Forgotten(tp, at, horizon, why)
+	}
+}
+
+func (ev *Events) crashed(tp TopicPartition, at int64, times int) {
+	if ev.Crashed != nil {
+		ev.Crashed(tp, at, times)
+	}
+}
+
+func (ev *Events) careful(tp TopicPartition, from, until int64, starts int) {
+	if ev.Careful != nil {
+		ev.Careful(tp, from, until, starts)
+	}
+}
+
+func (ev *Events) carefree(tp TopicPartition) {
+	if ev.Carefree != nil {
+		ev.Carefree(tp)
+	}
 }
 
 func (ev *Events) late(d *Delivery) {
@@ -136,6 +170,9 @@ type PartStats struct {
 	Paused     bool
 	Held       bool
 	Leaving    bool
+	Full       bool // admission waits until progress has room for more
+	Careful    bool // records are started one at a time, to find the one that ends the process
+	Heads      int64
 	Blocked    []Blocked // the longest blocked first, at most maxBlocked
 }
 
@@ -172,7 +209,9 @@ func (e *Engine) Stats() Stats {
 		if p.q != nil {
 			ps.Known = true
 			ps.Frontier, ps.Horizon, ps.Reading = p.q.Frontier(), p.q.Horizon(), p.reading
-			ps.Unfinished, ps.Lanes = p.q.Len(), p.q.Lanes()
+			ps.Unfinished, ps.Lanes, ps.Heads = p.q.Len(), p.q.Lanes(), p.q.Heads()
+			ps.Careful = p.care != nil
+			ps.Full = p.stagedN > 0 && !e.fitsLocked(p, p.staged[0].tasks[0].Offset)
 			s.Waiting += p.q.Waiting()
 			ps.Blocked = p.blockedStatsLocked()
 		}

@@ -296,7 +296,8 @@ func (p *worldPart) add() {
 		p.w.e.Add(p.tp, 1, start)
 	} else {
 		p.w.e.Add(p.tp, 1, -1)
-		p.w.e.SetStart(p.tp, start, -1)
+		p.w.e.Begin([]Start{{TopicPartition: p.tp, Offset: start, Epoch: -1, End: -1}})
+		p.w.e.Confirmed(p.w.e.Positions(p.tp)[0])
 	}
 	p.read, p.owned = start, true
 }

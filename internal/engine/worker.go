@@ -214,6 +214,7 @@ func (w *worker) loop() {
 			w.took = 0
 		}
 		n := e.takeLocked(w)
+		e.flushLocked(&fx)
 		if n == 0 {
 			ws := &e.workers
 			if e.stopping || ws.closed || len(ws.idle) >= ws.keepIdle() {
@@ -321,6 +322,12 @@ func (e *Engine) nextLocked(w *worker) *task {
 		if w != nil && len(w.batch) == 0 && e.startRunLocked(p, w) {
 			return nil
 		}
+		if p.care != nil {
+			if t := e.takeSuspectLocked(p); t != nil {
+				return t
+			}
+			continue
+		}
 		if p.q.Ready() == 0 && p.run == nil {
 			if e.runSoonLocked(p) {
 				e.workers.armLocked()
@@ -424,6 +431,9 @@ func (w *worker) workRun() (ran int) {
 // call runs one attempt.
 func (w *worker) call(t *task) (out Outcome) {
 	e := w.e
+	if t.more != nil && t.more.crashes > 0 {
+		return Outcome{Verb: crashed, Err: &CrashError{t.more.crashes}}
+	}
 	if t.more != nil && t.more.keyErr != nil {
 		return e.withDelay(t, Outcome{Verb: Fail, Err: t.more.keyErr, Reason: deadletter.Panic})
 	}
