@@ -33,8 +33,10 @@ Runs Apache Kafka $version, one process as broker and controller, on loopback ad
   kafka.sh kill DIR                  end it with SIGKILL, as a crash would
   kafka.sh status DIR                print its address; exit code 1 when it does not run
   kafka.sh clean DIR                 stop it and delete what it wrote
-  kafka.sh clean                     delete the fetched Kafka
+  kafka.sh clean                     delete the fetched Kafka, and what jars copied
   kafka.sh path                      print the folder of the fetched jar files
+  kafka.sh jars DIR [MAVEN-OPTION...]
+                                     copy what DIR/pom.xml names to $store, once, and print the folder of the jar files
   kafka.sh env                       print shell lines that set KAFKA_VERSION, KAFKA_JAVA, KAFKA_CLASSPATH
 
 Options of start. The first two are fixed when DIR is new; later starts keep them.
@@ -73,37 +75,57 @@ find_java() {
 	[[ -n $major && $major -ge 17 ]] || missing "Kafka $version needs Java 17 or later; $java is version ${major:-unknown}"
 }
 
-# The copy of pom.xml is the mark of a fetched Kafka. It is compared, not only looked for: a changed pom.xml, such as one
-# with another dependency, is fetched again.
-fetched() { cmp -s "$here/pom.xml" "$home/pom.xml"; }
+# fetched FOLDER POM: whether FOLDER holds what POM names. The copy of pom.xml is its mark. It is compared, not only looked for:
+# a changed pom.xml, such as one with another dependency, is fetched again.
+fetched() { cmp -s "$2" "$1/pom.xml"; }
 
-fetch() {
-	find_java
-	if fetched; then return; fi
-	command -v mvn >/dev/null || missing "Maven is missing: install it (the command mvn) to fetch Apache Kafka $version"
+# fetch_into FOLDER POM WHAT [MAVEN-OPTION...]: copies the artifacts that POM names, and what they depend on, to FOLDER/lib, once.
+fetch_into() {
+	local folder=$1 pom=$2 what=$3
+	shift 3
+	if fetched "$folder" "$pom"; then return; fi
+	command -v mvn >/dev/null || missing "Maven is missing: install it (the command mvn) to fetch $what"
 	mkdir -p "$store"
 	lock "$store/lock"
-	if fetched; then return; fi
+	if fetched "$folder" "$pom"; then return; fi
 
-	say "fetching Apache Kafka $version (about 55 MB) to $home"
+	say "fetching $what to $folder"
 	local work
 	work=$(mktemp -d "$store/fetch.XXXXXX")
 	# shellcheck disable=SC2064 # the folder of now is meant
 	trap "rm -rf '$work'" EXIT
-	if ! mvn --batch-mode --quiet -Dstyle.color=never "$@" -f "$here/pom.xml" dependency:copy-dependencies \
+	if ! mvn --batch-mode --quiet -Dstyle.color=never "$@" -f "$pom" dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory="$work/lib" >"$work/mvn.log" 2>&1; then
 		tail -n 20 "$work/mvn.log" >&2
-		fail "Maven could not fetch Apache Kafka $version; its last lines are above"
+		fail "Maven could not fetch $what; its last lines are above"
 	fi
-	[[ -f $work/lib/kafka_2.13-$version.jar ]] || fail "Maven ended without kafka_2.13-$version.jar"
+	[[ -d $work/lib ]] || fail "Maven ended without a jar file of $what"
 	mkdir "$work/new"
 	mv "$work/lib" "$work/new/lib"
-	cp "$here/pom.xml" "$work/new/pom.xml"
-	if [[ -e $home ]]; then mv "$home" "$work/old"; fi
-	mv "$work/new" "$home"
+	cp "$pom" "$work/new/pom.xml"
+	if [[ -e $folder ]]; then mv "$folder" "$work/old"; fi
+	mv "$work/new" "$folder"
 	rm -rf "$work"
 	trap - EXIT
-	say "fetched $(find "$lib" -name '*.jar' | wc -l | tr -d ' ') jar files"
+	say "fetched $(find "$folder/lib" -name '*.jar' | wc -l | tr -d ' ') jar files"
+}
+
+fetch() {
+	find_java
+	fetch_into "$home" "$here/pom.xml" "Apache Kafka $version (about 55 MB)" "$@"
+	[[ -f $lib/kafka_2.13-$version.jar ]] || fail "Maven ended without kafka_2.13-$version.jar"
+}
+
+jars() {
+	[[ $# -ge 1 && -n $1 && $1 != -* ]] || wrong "jars of which folder? DIR is missing"
+	[[ -f $1/pom.xml ]] || fail "there is no $1/pom.xml"
+	local from folder
+	from=$(cd "$1" && pwd -P)
+	folder=$store/jars-${from##*/}
+	shift
+	find_java
+	fetch_into "$folder" "$from/pom.xml" "what $from/pom.xml names" "$@"
+	printf '%s\n' "$folder/lib"
 }
 
 # use_folder DIR: sets dir to the full name of a broker's folder. Kafka reads a comma as the end of a folder's name, and a
@@ -355,9 +377,15 @@ status() {
 
 clean() {
 	if (($# == 0)); then
-		rm -rf "$home" "$store/lock"
+		local folder
+		for folder in "$home" "$store"/jars-*; do
+			if fetched "$folder" "$folder/pom.xml"; then
+				rm -rf "$folder"
+				say "deleted $folder"
+			fi
+		done
+		rm -f "$store/lock"
 		if [[ -d $store ]]; then rmdir "$store" 2>/dev/null || true; fi
-		say "deleted $home"
 		return
 	fi
 	if [[ ! -e $1 ]]; then
@@ -384,9 +412,10 @@ kill) kill_broker "$@" ;;
 status) status "$@" ;;
 clean) clean "$@" ;;
 path) printf '%s\n' "$lib" ;;
+jars) jars "$@" ;;
 env)
 	find_java
-	fetched || fail "Apache Kafka $version is not fetched yet: run 'kafka.sh fetch'"
+	fetched "$home" "$here/pom.xml" || fail "Apache Kafka $version is not fetched yet: run 'kafka.sh fetch'"
 	printf 'export %s=%q\n' KAFKA_VERSION "$version" KAFKA_JAVA "$java" KAFKA_CLASSPATH "$lib/*"
 	;;
 help | -h | --help) usage ;;

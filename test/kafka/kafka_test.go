@@ -381,6 +381,14 @@ func TestScript(t *testing.T) {
 	}
 
 	must(2, "begin")
+	must(2, "jars")
+	must(1, "jars", ".nowhere")
+	if lib, code := script(t, "jars", "interop"); code != 3 { // without Maven
+		found, _ := filepath.Glob(filepath.Join(lib, "parallel-consumer-core-*.jar"))
+		if again := must(0, "jars", "interop"); len(found) != 1 || again != lib {
+			t.Errorf("jars of interop are in %s and then in %s, with %v", lib, again, found)
+		}
+	}
 	must(2, "start")
 	must(2, "start", dir, "--port", "none")
 	must(1, "stop", dir)

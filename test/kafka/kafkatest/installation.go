@@ -44,14 +44,21 @@ func require(t testing.TB) installation {
 		t.Skipf("skipped without Apache Kafka: FRONTA_KAFKA is %s", value)
 	}
 	installed, err := install()
+	unless(t, err)
+	return installed
+}
+
+// unless ends the test if there is an error: it is skipped when something is missing on the machine, unless that is one
+// for builds; otherwise it fails.
+func unless(t testing.TB, err error) {
+	t.Helper()
 	if err == nil {
-		return installed
+		return
 	}
 	if ci, _ := strconv.ParseBool(os.Getenv("CI")); errors.Is(err, errMissing) && !ci {
 		t.Skipf("skipped without Apache Kafka: %v", err)
 	}
 	t.Fatalf("kafkatest: %v (FRONTA_KAFKA=0 skips the tests that need Apache Kafka)", err)
-	return installed
 }
 
 // install fetches Kafka when it is not there yet; once for all tests of the process.
