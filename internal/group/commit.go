@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/fronta-mq/fronta/progress"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -32,6 +33,7 @@ type committed struct {
 type stored struct {
 	offset  int64
 	version uint64
+	units   int // of the text
 	at      time.Time
 }
 
@@ -50,10 +52,10 @@ func (c *committed) forget(tp engine.TopicPartition) {
 	delete(c.m, tp)
 }
 
-func (c *committed) set(at engine.Position, now time.Time) {
+func (c *committed) set(at engine.Position, units int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.m[at.TopicPartition] = stored{at.Offset, at.Version, now}
+	c.m[at.TopicPartition] = stored{at.Offset, at.Version, units, now}
 }
 
 // doubt is told that a commit may have been sent and has no answer.
@@ -88,80 +90,165 @@ func (d *Driver) due(p engine.Position, now time.Time) bool {
 		d.cfg.CommitRefresh > 0 && now.Sub(s.at) >= d.cfg.CommitRefresh // H-008
 }
 
-// commits commits on a timer until ctx ends. A commit that fails is followed
-// by others at growing distances, up to ten intervals or 10 s (H-005).
+// commits commits until ctx ends: on a timer whatever has changed, and at once
+// when the engine asks for it.
+//
+// When commits fail, the timer's come at growing distances, up to ten seconds
+// or the interval (H-005). What the engine asks for is worth a quick second
+// try, also then: a rebalance is over in a moment. Its tries have a growing
+// distance of their own, so that whoever asks during an outage asks for nothing
+// more.
 func (s *session) commits(ctx context.Context) {
 	d := s.d
-	wait := d.cfg.CommitInterval
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+	longest := max(10*time.Second, d.cfg.CommitInterval)
+	wait, soon := d.cfg.CommitInterval, hurryFirst
+	tick := time.NewTimer(wait)
+	defer tick.Stop()
+	hurry := time.NewTimer(0)
+	hurry.Stop()
+	defer hurry.Stop()
+	hold := false // hurry runs, and is what is waited for
 	for {
+		urgent := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-tick.C:
 		case <-d.engine.Urgent():
-		}
-		now := time.Now()
-		var todo []engine.Position
-		for _, p := range d.engine.Positions() {
-			if d.due(p, now) {
-				todo = append(todo, p)
+			if hold {
+				continue
 			}
+			urgent = true
+		case <-hurry.C:
+			urgent, hold = true, false
 		}
-		ok := true
-		if len(todo) > 0 {
-			// Not ctx: a commit that was begun is waited for, so that its
-			// outcome is known when the last one is made.
-			once, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
-			stop := context.AfterFunc(ctx, func() { time.AfterFunc(d.cfg.CommitTimeout/4, cancel) })
-			ok = len(s.commitOnce(once, todo, live)) == 0
-			stop()
-			cancel()
+		done, failed := s.commitDue(ctx)
+		if !urgent {
+			d.engine.Housekeep()
 		}
-		d.engine.Housekeep()
-		if ok {
-			wait = d.cfg.CommitInterval
-		} else {
-			wait = min(2*wait, max(10*time.Second, d.cfg.CommitInterval))
+		switch {
+		case failed == 0:
+			if hold {
+				hurry.Stop()
+			}
+			hold, soon = false, hurryFirst
+			if wait != d.cfg.CommitInterval || !urgent {
+				wait = d.cfg.CommitInterval
+				tick.Reset(wait)
+			}
+		case urgent:
+			hold = true
+			hurry.Reset(soon)
+			soon = min(2*soon, longest)
+		case done > 0:
+			// It lies with some partitions; the others are not to wait for them.
+			tick.Reset(d.cfg.CommitInterval)
+		default:
+			wait = min(2*wait, longest)
+			tick.Reset(wait)
 		}
-		timer.Reset(wait)
 	}
+}
+
+// hurryFirst is after what time a commit that the engine has asked for, and
+// that failed, is tried again.
+const hurryFirst = 20 * time.Millisecond
+
+// commitDue commits what is due and says of how many partitions that was
+// confirmed and of how many it was not.
+func (s *session) commitDue(ctx context.Context) (done, failed int) {
+	todo := s.due()
+	if len(todo) == 0 {
+		return 0, 0
+	}
+	// Not ctx: a commit that was begun is waited for, so that its outcome is
+	// known when the last one is made.
+	once, cancel := context.WithTimeout(context.Background(), s.d.cfg.CommitTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.d.cfg.CommitTimeout/4, cancel) })()
+	again := s.commitOnce(once, todo)
+	return len(todo) - len(again), len(again)
+}
+
+// due are the partitions whose positions are worth a commit now.
+func (s *session) due() []*parcel {
+	now := time.Now()
+	var todo []*parcel
+	for _, p := range s.d.engine.Positions() {
+		if s.d.due(p, now) {
+			todo = append(todo, &parcel{Snapshot: engine.Snapshot{Position: p}, carries: whatIs})
+		}
+	}
+	return todo
 }
 
 // commitLast commits what is due of all partitions before the group is left,
 // trying again while ctx allows.
-func (s *session) commitLast(ctx context.Context) {
-	now := time.Now()
-	var todo []engine.Position
-	for _, p := range s.d.engine.Positions() {
-		if s.d.due(p, now) {
-			todo = append(todo, p)
-		}
+func (s *session) commitLast(ctx context.Context) { s.commitAll(ctx, s.due()) }
+
+// commitFinal commits the last snapshots of partitions that leave.
+func (s *session) commitFinal(ctx context.Context, final []engine.Snapshot) {
+	todo := make([]*parcel, len(final))
+	for i := range final {
+		todo[i] = &parcel{Snapshot: final[i], carries: itself}
 	}
-	s.commitAll(ctx, todo, live)
+	s.commitAll(ctx, todo)
 }
 
-// offsetsOf says which offsets a commit carries.
-type offsetsOf bool
+// parcel is one partition's part of a commit, and what became of it.
+type parcel struct {
+	engine.Snapshot
+	carries carries
+
+	text string
+	fit  progress.Fit
+	sent bool
+	gone bool // the partition is not ours any more, and it was not sent
+	err  error
+
+	stored bool // once at least
+}
+
+// carries says what a parcel has in it when the request is built for the wire.
+// At that point the client holds the group's generation, so asking the engine
+// and committing are one step (H-033).
+type carries uint8
 
 const (
-	// live: whatever the engine says when the request is built for the wire. A
-	// partition that has gone meanwhile is left out, one that has moved on is
-	// sent as it is. At that point the client holds the group's generation, so
-	// the check and the commit are one step (H-033).
-	live offsetsOf = false
-	// closed: those given, of partitions that the engine has closed while they
-	// are ours: nobody else can move them before the rebalance callback in
-	// which this happens has returned.
-	closed offsetsOf = true
+	// whatIs: whatever the engine says then, offset and progress of one state
+	// (H-142). A partition that has gone meanwhile is left out, one that has
+	// moved on is sent as it is (H-003).
+	whatIs carries = iota
+	// sameAsBefore: the snapshot, if the partition is still ours.
+	sameAsBefore
+	// itself: the snapshot, of a partition that the engine has closed while it
+	// was ours: nobody else can move it before the rebalance callback in which
+	// this happens has returned.
+	itself
 )
 
-// commitAll commits positions, trying again until all are confirmed, ctx ends
-// or the membership is void.
-func (s *session) commitAll(ctx context.Context, todo []engine.Position, offsets offsetsOf) {
+// take makes sure that p may be sent, and has in it what it is to carry.
+func (p *parcel) take(e *engine.Engine) bool {
+	switch p.carries {
+	case whatIs:
+		s, ok := e.Snapshot(p.TopicPartition)
+		if ok {
+			p.Snapshot = s
+		}
+		p.gone = !ok
+	case sameAsBefore:
+		now := e.Positions(p.TopicPartition)
+		p.gone = len(now) == 0 || now[0].Fence != p.Fence
+	case itself:
+	}
+	return !p.gone
+}
+
+// commitAll commits parcels, trying again until all are confirmed, ctx ends or
+// the membership is void.
+func (s *session) commitAll(ctx context.Context, todo []*parcel) {
 	for wait := 50 * time.Millisecond; len(todo) > 0; wait = min(2*wait, time.Second) {
-		todo = s.commitOnce(ctx, todo, offsets)
+		todo = s.commitOnce(ctx, todo)
 		if len(todo) == 0 {
 			return
 		}
@@ -175,20 +262,136 @@ func (s *session) commitAll(ctx context.Context, todo []engine.Position, offsets
 	}
 }
 
-// commitOnce sends one commit and answers with the positions worth another
-// try.
-func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which offsetsOf) (again []engine.Position) {
+// commitOnce commits parcels once and answers with those worth another try.
+func (s *session) commitOnce(ctx context.Context, todo []*parcel) (again []*parcel) {
+	limit, _ := s.d.room.get()
+	s.send(ctx, todo, limit)
+	var large []*parcel
+	for _, p := range todo {
+		switch {
+		case p.err == nil:
+		case tooLarge(p.err):
+			large = append(large, p)
+		default:
+			again = append(again, p)
+		}
+	}
+	if len(large) > 0 {
+		again = append(again, s.shorten(ctx, limit, large)...)
+	}
+	for _, p := range again {
+		s.commitFailed(p)
+		if p.carries == sameAsBefore {
+			p.carries = whatIs
+		}
+	}
+	return again
+}
+
+// shorten commits parcels that the brokers have refused for the length of their
+// texts, with shorter ones, and finds out how long a text may be. It answers
+// with those that were not stored all the same.
+func (s *session) shorten(ctx context.Context, limit progress.Limit, large []*parcel) (again []*parcel) {
+	d := s.d
+	told := askLimit(ctx, s.client, d.cfg.Group)
+	_, taken := d.room.get()
+	for _, p := range large {
+		if p.carries == whatIs {
+			// The same state in all trials, so that they can be compared.
+			p.carries = sameAsBefore
+		}
+	}
+	look := newSearch(limit, taken, told, d.texts.wide(), trialsOf(large))
+	todo, more := large, true
+	for more && len(todo) > 0 {
+		s.send(ctx, todo, look.try)
+		more = look.next(trialsOf(todo))
+		var rest []*parcel
+		for _, p := range todo {
+			switch {
+			case p.gone, p.err == nil && !cutShort(p.fit):
+			case p.err == nil, tooLarge(p.err):
+				rest = append(rest, p)
+			case !p.stored:
+				again = append(again, p)
+			}
+		}
+		todo = rest
+	}
+	for _, p := range todo {
+		if !p.stored {
+			again = append(again, p)
+		}
+	}
+	if !more && !look.hopeless {
+		d.learned(look.try, told)
+	}
+	return again
+}
+
+// trialsOf is what there is to learn from parcels that were sent.
+func trialsOf(parcels []*parcel) (results []trial) {
+	for _, p := range parcels {
+		refused := p.err != nil && tooLarge(p.err)
+		if p.sent && (refused || p.err == nil && (p.fit.Units > 0 || cutShort(p.fit))) {
+			results = append(results, trial{p.fit.Units, p.fit.Wide, refused})
+		}
+	}
+	return results
+}
+
+// learned goes by a limit that was found out.
+func (d *Driver) learned(limit progress.Limit, told int) {
+	before, _ := d.room.get()
+	d.room.set(limit)
+	capacity := capacityOf(limit, d.texts.format)
+	d.engine.SetCapacity(capacity)
+	if limit == before {
+		return
+	}
+	consequence := "records of a partition wait while the progress of those before them could come to more"
+	if capacity == 0 {
+		consequence = "there is no room for progress: what is finished behind an unfinished record will be handled again after a restart"
+	}
+	d.cfg.Log.Warn("the brokers take less commit metadata than Config.MetadataLimit", "group", d.cfg.Group,
+		"configured", d.most, "limit", limit.Units, "ascii_only", limit.ASCII, "offset.metadata.max.bytes", told, "consequence", consequence)
+}
+
+// send commits parcels, in as few requests as their size allows.
+func (s *session) send(ctx context.Context, parcels []*parcel, limit progress.Limit) {
+	for _, p := range parcels {
+		p.sent, p.gone, p.err = false, false, nil
+	}
+	for len(parcels) > 0 {
+		parcels = s.sendSome(ctx, parcels, limit)
+	}
+}
+
+const (
+	// firstBatch is how many bytes a commit may have at first. Brokers store it
+	// as one batch of records, for which they have a limit (message.max.bytes,
+	// 1 MiB if nobody has set it).
+	firstBatch = 512 << 10
+
+	// parcelOverhead is what a parcel takes besides names and text.
+	parcelOverhead = 128
+)
+
+// sendSome sends one request and answers with what is left for the next one.
+func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progress.Limit) (rest []*parcel) {
 	d := s.d
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
-	for _, p := range todo {
+	byPartition := make(map[engine.TopicPartition]*parcel, len(parcels))
+	for _, p := range parcels {
 		t := offsets[p.Topic]
 		if t == nil {
 			t = make(map[int32]kgo.EpochOffset)
 			offsets[p.Topic] = t
 		}
 		t[p.Partition] = kgo.EpochOffset{Epoch: p.Epoch, Offset: p.Offset}
+		byPartition[p.TopicPartition] = p
 	}
-	sent := make(map[engine.TopicPartition]engine.Position, len(todo))
+	most, size, count := d.batch.Load(), int64(0), 0
 	ids := make(map[[16]byte]string, 1)
 	build := func(req *kmsg.OffsetCommitRequest) error {
 		topics := req.Topics[:0]
@@ -196,19 +399,20 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 			ids[t.TopicID] = t.Topic
 			partitions := t.Partitions[:0]
 			for _, rp := range t.Partitions {
-				tp := engine.TopicPartition{Topic: t.Topic, Partition: rp.Partition}
-				at := engine.Position{TopicPartition: tp, Offset: rp.Offset, Epoch: rp.LeaderEpoch}
-				if which == live {
-					now := d.engine.Positions(tp)
-					if len(now) == 0 {
-						continue
-					}
-					at = now[0]
+				p := byPartition[engine.TopicPartition{Topic: t.Topic, Partition: rp.Partition}]
+				if size >= most {
+					rest = append(rest, p)
+					continue
 				}
-				rp.Offset, rp.LeaderEpoch = at.Offset, at.Epoch
-				// The client would put its member id here (H-029).
-				rp.Metadata = kmsg.StringPtr("")
-				sent[tp] = at
+				if !p.take(d.engine) {
+					continue
+				}
+				p.text, p.fit = d.texts.of(&p.Snapshot, s.ids.binding(p.TopicPartition), limit)
+				// Without a text the client would put its member id here (H-029).
+				rp.Offset, rp.LeaderEpoch, rp.Metadata = p.Offset, p.Epoch, &p.text
+				p.sent = true
+				size += int64(len(p.text) + len(t.Topic) + parcelOverhead)
+				count++
 				partitions = append(partitions, rp)
 			}
 			if t.Partitions = partitions; len(partitions) > 0 {
@@ -221,25 +425,20 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 		}
 		return nil
 	}
-	failed := func(tp engine.TopicPartition, err error) {
-		at, ok := sent[tp]
-		if !ok {
-			at = engine.Position{TopicPartition: tp, Offset: -1, Epoch: -1}
-		}
-		s.commitFailed(at, err)
-		again = append(again, at)
-	}
 	s.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, build), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			if errors.Is(err, errNothingLeft) {
 				return
 			}
 			if err != nil {
-				if len(sent) > 0 {
+				if count > 0 {
 					d.committed.doubt()
 				}
-				for _, p := range todo {
-					failed(p.TopicPartition, err)
+				rest = nil
+				for _, p := range parcels {
+					if !p.gone {
+						p.err = err
+					}
 				}
 				return
 			}
@@ -252,32 +451,53 @@ func (s *session) commitOnce(ctx context.Context, todo []engine.Position, which 
 						// group session lasts in which it asked.
 						topic = ids[t.TopicID]
 					}
-					tp := engine.TopicPartition{Topic: topic, Partition: rp.Partition}
-					if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-						failed(tp, err)
+					p := byPartition[engine.TopicPartition{Topic: topic, Partition: rp.Partition}]
+					if p == nil {
 						continue
 					}
-					at, ok := sent[tp]
-					if !ok {
-						continue
-					}
-					d.committed.set(at, now)
-					d.engine.Confirmed(at)
-					d.counts.commits.Add(1)
-					if f := d.cfg.Events.Committed; f != nil {
-						f(at)
+					switch p.err = kerr.ErrorForCode(rp.ErrorCode); {
+					case p.err == nil:
+						if p.sent {
+							d.confirmed(p, now)
+						}
+					case errors.Is(p.err, kerr.OffsetMetadataTooLarge):
+						d.counts.oversize.Add(1)
+					case errors.Is(p.err, kerr.InvalidCommitOffsetSize) && count > 1:
+						// All of it together is too large, not the one text.
+						d.batch.Store(min(most, size/2))
+						p.err = nil
+						rest = append(rest, p)
 					}
 				}
 			}
 		})
-	return again
+	return rest
 }
 
 var errNothingLeft = errors.New("no partition of the commit is owned any more")
 
+// confirmed notes that the brokers have stored what p carried.
+func (d *Driver) confirmed(p *parcel, now time.Time) {
+	p.stored = true
+	d.room.took(p.fit.Units)
+	d.committed.set(p.Position, p.fit.Units, now)
+	d.engine.Confirmed(p.Position)
+	d.counts.commits.Add(1)
+	if cutShort(p.fit) {
+		d.counts.shortened.Add(1)
+		d.counts.leftOut.Add(p.fit.LeftOutHeads)
+	}
+	if f := d.cfg.Events.Committed; f != nil {
+		f(p.Position)
+	}
+}
+
 // commitFailed draws the consequences of one partition's failed commit.
-func (s *session) commitFailed(at engine.Position, err error) {
-	d := s.d
+func (s *session) commitFailed(p *parcel) {
+	d, at, err := s.d, p.Position, p.err
+	if !p.sent {
+		at = engine.Position{TopicPartition: p.TopicPartition, Offset: -1, Epoch: -1}
+	}
 	d.counts.commitErrors.Add(1)
 	if f := d.cfg.Events.CommitFailed; f != nil {
 		f(at, err)
@@ -293,11 +513,11 @@ func (s *session) commitFailed(at engine.Position, err error) {
 		s.setVoid()
 		return
 	}
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) || !s.worthALine("commit", p.TopicPartition, err) {
 		return
 	}
 	d.cfg.Log.Warn("commit failed; it will be tried again", "group", d.cfg.Group,
-		"topic", at.Topic, "partition", at.Partition, "offset", at.Offset, "epoch", at.Epoch, "metadata_length", 0, "err", err)
+		"topic", at.Topic, "partition", at.Partition, "offset", at.Offset, "epoch", at.Epoch, "metadata_length", p.fit.Units, "err", err)
 }
 
 // commitHook hears of commits that got no answer, also of those that the

@@ -4,9 +4,12 @@
 //
 // What must stay true:
 //
-//   - A commit's offsets are taken, and ownership is checked, in the same
-//     instant in which the request is built for the wire, with the group's
-//     generation held (see commit.go).
+//   - A commit's offset and text are taken from one state of the partition, and
+//     ownership is checked, in the same instant in which the request is built
+//     for the wire, with the group's generation held (see commit.go).
+//   - What a commit before ours says is believed only if it is about this very
+//     topic and partition, at this offset, and its log is still what it was (see
+//     stored.go). Otherwise nothing counts as finished.
 //   - A record reaches the engine only under the ownership for which it was
 //     read. The only way round would be a poll that returned just before a
 //     partition went and that is looked at only after it has come back; so
@@ -28,6 +31,7 @@ import (
 	"time"
 
 	"github.com/fronta-mq/fronta/internal/engine"
+	"github.com/fronta-mq/fronta/progress"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -48,6 +52,9 @@ type Config struct {
 	FetchMaxBytes int32 // what one fetch may bring, unless Client says otherwise
 
 	DeadLetterTopic string // "": none
+
+	Progress      progress.Format // of what is committed; None stands for Fronta
+	MetadataLimit int             // how long the text of a commit may be, in UTF-16 units; 0: 4096
 
 	CommitInterval time.Duration
 	CommitRefresh  time.Duration // how often an unchanged position is committed again
@@ -83,21 +90,37 @@ type Driver struct {
 	readyOnce sync.Once
 	seen      partitionCounts
 	committed committed
-	writer    *Writer        // of dead letters; nil: none
+	texts     texts
+	most      int            // Config.MetadataLimit
+	room      room           // how long the text of a commit may be
+	batch     atomic.Int64   // how many bytes one commit may have
+	letters   *Writer        // nil: none
 	closing   sync.WaitGroup // clients that are being closed
 }
 
 // New returns a driver that has not joined yet. It holds nothing that has to
 // be freed until Run.
 func New(cfg Config) *Driver {
-	d := &Driver{cfg: cfg, ready: make(chan struct{})}
+	d := &Driver{cfg: cfg, ready: make(chan struct{}), most: cfg.MetadataLimit}
+	if d.most == 0 {
+		d.most = defaultMetadataLimit
+	}
+	if d.texts.format = cfg.Progress; d.texts.format == progress.None {
+		d.texts.format = progress.Fronta
+	}
+	d.room.limit.Units = d.most
+	d.batch.Store(firstBatch)
 	d.committed.init()
 	d.seen.init()
 	return d
 }
 
 // Attach gives the driver its engine.
-func (d *Driver) Attach(e *engine.Engine) { d.engine = e }
+func (d *Driver) Attach(e *engine.Engine) {
+	d.engine = e
+	limit, _ := d.room.get()
+	e.SetCapacity(capacityOf(limit, d.texts.format))
+}
 
 // Ready is closed when the group was joined for the first time.
 func (d *Driver) Ready() <-chan struct{} { return d.ready }
@@ -106,8 +129,8 @@ func (d *Driver) Ready() <-chan struct{} { return d.ready }
 // retry can mend; then it stops in good order. hard cuts the order short: from
 // then on handlers are cancelled at once.
 func (d *Driver) Run(ctx, hard context.Context) error {
-	if d.writer != nil {
-		defer d.writer.close()
+	if d.letters != nil {
+		defer d.letters.close()
 	}
 	defer d.waitClosed()
 	for try := 0; ; try++ {

@@ -14,7 +14,7 @@ import (
 
 // counters count what the membership went through.
 type counters struct {
-	commits, commitErrors, fetchErrors atomic.Int64
+	commits, commitErrors, fetchErrors, oversize, shortened, leftOut, refused atomic.Int64
 }
 
 // Counts are the driver's counters.
@@ -22,11 +22,20 @@ type Counts struct {
 	Commits      int64 // partitions' positions that the brokers confirmed
 	CommitErrors int64 // partitions' positions that they did not
 	FetchErrors  int64
+
+	RefusedProgress int64 // texts at the start of an ownership that could not be read or must not be believed
+	Oversize        int64 // partitions' commits that the brokers refused for the length of their text
+	Shortened       int64 // confirmed commits whose text had no room for all that there was to say
+	LeftOutHeads    int64 // what was left out of those, in lane heads
 }
 
 // Counts answers with the counters as they stand.
 func (d *Driver) Counts() Counts {
-	return Counts{d.counts.commits.Load(), d.counts.commitErrors.Load(), d.counts.fetchErrors.Load()}
+	c := &d.counts
+	return Counts{
+		Commits: c.commits.Load(), CommitErrors: c.commitErrors.Load(), FetchErrors: c.fetchErrors.Load(),
+		RefusedProgress: c.refused.Load(), Oversize: c.oversize.Load(), Shortened: c.shortened.Load(), LeftOutHeads: c.leftOut.Load(),
+	}
 }
 
 // fatalGroupError answers with the error that ends the consumer if err can't
@@ -84,7 +93,7 @@ func (s *session) fetchFailed(tp engine.TopicPartition, err error) bool {
 		}
 	}
 	d.counts.fetchErrors.Add(1)
-	if s.worthALine(tp, err) {
+	if s.worthALine("fetch", tp, err) {
 		d.cfg.Log.Warn("fetch failed", "topic", tp.Topic, "partition", tp.Partition, "err", err)
 	}
 	if f := d.cfg.Events.FetchFailed; f != nil {
@@ -102,21 +111,28 @@ func (s *session) starting(topic string) bool {
 	return s.first && !s.read[topic] && (s.joinedAt.IsZero() || time.Since(s.joinedAt) < s.d.cfg.StartTimeout)
 }
 
-// worthALine says whether an error of a partition has not been logged within
-// the last minute: a condition that lasts is met again at every fetch.
-func (s *session) worthALine(tp engine.TopicPartition, err error) bool {
+// worthALine says whether an error of a partition, met when something was
+// tried, has not been logged within the last minute: a condition that lasts is
+// met again at every try.
+func (s *session) worthALine(tried string, tp engine.TopicPartition, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	last, ok := s.logged[tp]
+	key := condition{tp, tried}
+	last, ok := s.logged[key]
 	if ok && last.text == err.Error() && now.Sub(last.at) < time.Minute {
 		return false
 	}
 	if s.logged == nil {
-		s.logged = make(map[engine.TopicPartition]logged)
+		s.logged = make(map[condition]logged)
 	}
-	s.logged[tp] = logged{err.Error(), now}
+	s.logged[key] = logged{err.Error(), now}
 	return true
+}
+
+type condition struct {
+	engine.TopicPartition
+	tried string
 }
 
 type logged struct {

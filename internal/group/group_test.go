@@ -47,6 +47,14 @@ func newEngine(t *testing.T, handle func(context.Context, *engine.Delivery) erro
 	return e
 }
 
+// begin opens p0 at an offset, and its gate.
+func begin(e *engine.Engine, offset int64) {
+	e.Begin([]engine.Start{{TopicPartition: p0, Offset: offset, Epoch: -1, End: -1}})
+	for _, at := range e.Positions(p0) {
+		e.Confirmed(at)
+	}
+}
+
 func records(from, to int64) []*kgo.Record {
 	var rs []*kgo.Record
 	for o := from; o < to; o++ {
@@ -140,7 +148,7 @@ func revokeAt(t *testing.T, random *rand.Rand, name string) {
 			if at.Offset < start {
 				t.Errorf("%s: the position fell from %d to %d", name, start, at.Offset)
 			}
-			check(at, "the final position")
+			check(at.Position, "the final position")
 			start = at.Offset
 		}
 		cancel()
@@ -175,7 +183,7 @@ func TestAssignedNothing(t *testing.T) {
 		})
 		s, client := newSession(t, e)
 		s.assigned(t.Context(), client, map[string][]int32{p0.Topic: {0}})
-		e.SetStart(p0, 0, -1)
+		begin(e, 0)
 		e.Offer(p0, records(0, 20), 20)
 		synctest.Wait()
 		before := e.Stats()
@@ -250,7 +258,7 @@ func newSession(t *testing.T, e *engine.Engine) (*session, *kgo.Client) {
 	d.client.Store(client)
 	made := make(chan struct{})
 	close(made)
-	return &session{d: d, client: client, made: made, void: make(chan struct{}), stopping: make(chan struct{})}, client
+	return &session{d: d, client: client, life: t.Context(), made: made, void: make(chan struct{}), stopping: make(chan struct{})}, client
 }
 
 // What is worth a commit.
@@ -266,7 +274,7 @@ func TestDue(t *testing.T) {
 		if d.Committed(p0) != -1 || !due(0) {
 			t.Error("nothing is committed yet, so it is due")
 		}
-		d.committed.set(p0, 10, time.Now())
+		d.committed.set(engine.Position{TopicPartition: p0, Offset: 10}, 0, time.Now())
 		if due(10) || !due(11) || d.Committed(p0) != 10 {
 			t.Error("only what has changed is due")
 		}
@@ -278,7 +286,7 @@ func TestDue(t *testing.T) {
 		if !due(10) {
 			t.Error("an unchanged offset is not refreshed")
 		}
-		d.committed.set(p0, 10, time.Now())
+		d.committed.set(engine.Position{TopicPartition: p0, Offset: 10}, 0, time.Now())
 		commitHook{&d.committed}.OnBrokerE2E(kgo.BrokerMetadata{}, 9, kgo.BrokerE2E{ReadErr: errors.New("cut")})
 		commitHook{&d.committed}.OnBrokerE2E(kgo.BrokerMetadata{}, 8, kgo.BrokerE2E{})
 		if due(10) {
@@ -288,12 +296,12 @@ func TestDue(t *testing.T) {
 		if !due(10) {
 			t.Error("no doubt after a lost answer")
 		}
-		d.committed.set(p0, 10, time.Now())
+		d.committed.set(engine.Position{TopicPartition: p0, Offset: 10}, 0, time.Now())
 		if !due(10) {
 			t.Error("a confirmed commit ends the doubt, although an older one may still be applied")
 		}
 		time.Sleep(doubtFor)
-		d.committed.set(p0, 10, time.Now())
+		d.committed.set(engine.Position{TopicPartition: p0, Offset: 10}, 0, time.Now())
 		if due(10) {
 			t.Error("the doubt does not end")
 		}

@@ -34,8 +34,8 @@ type Writer struct {
 // Writer returns the writer for the driver's dead-letter topic. It is freed
 // when Run returns.
 func (d *Driver) Writer() *Writer {
-	d.writer = &Writer{d: d, topic: d.cfg.DeadLetterTopic}
-	return d.writer
+	d.letters = &Writer{d: d, topic: d.cfg.DeadLetterTopic}
+	return d.letters
 }
 
 // Write implements engine.LetterWriter.

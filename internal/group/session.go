@@ -31,7 +31,8 @@ type session struct {
 	joinedAt  time.Time
 	first     bool            // the driver's first membership
 	read      map[string]bool // topics of which records were read
-	logged    map[engine.TopicPartition]logged
+	logged    map[condition]logged
+	texts     map[string]map[int32]string // that the last answer about offsets had, see fetched
 
 	void     chan struct{} // closed when the membership is void
 	voidOnce sync.Once
@@ -39,9 +40,13 @@ type session struct {
 	done     sync.WaitGroup
 	reading  context.Context // ends with serve
 	cancel   context.CancelFunc
-	kill     context.CancelFunc // ends the client's requests, whatever they wait for
+	life     context.Context    // of the client's requests
+	kill     context.CancelFunc // ends them, whatever they wait for
 
 	looking atomic.Bool // for a topic that was made again
+
+	ids  topicIDs
+	late late // partitions whose progress can't be checked yet
 }
 
 // join makes a client that joins the group.
@@ -53,7 +58,7 @@ func (d *Driver) join() (*session, error) {
 	if life == nil {
 		life = context.Background()
 	}
-	life, s.kill = context.WithCancel(life)
+	s.life, s.kill = context.WithCancel(life)
 	opts := []kgo.Opt{
 		kgo.WithLogger(clientLog{cfg.Log}),
 		kgo.MetadataMaxAge(time.Minute),
@@ -65,7 +70,7 @@ func (d *Driver) join() (*session, error) {
 	}
 	opts = append(opts, cfg.Client...)
 	opts = append(opts,
-		kgo.WithContext(life),
+		kgo.WithContext(s.life),
 		kgo.ConsumerGroup(cfg.Group),
 		kgo.ConsumeTopics(cfg.Topics...),
 		kgo.DisableAutoCommit(),
@@ -75,6 +80,7 @@ func (d *Driver) join() (*session, error) {
 		kgo.OnPartitionsAssigned(s.assigned),
 		kgo.OnPartitionsRevoked(s.revoked),
 		kgo.OnPartitionsLost(s.lost),
+		kgo.OnOffsetsFetched(s.fetched),
 		kgo.AdjustFetchOffsetsFn(s.starts),
 		kgo.WithHooks(&manageHook{s}, commitHook{&d.committed}),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
@@ -122,6 +128,7 @@ func (s *session) serve(ctx context.Context) error {
 
 // abandon throws a void membership away. What it owned is lost.
 func (s *session) abandon() {
+	s.late.end()
 	s.d.engine.Lose(s.d.engine.Owned())
 	close(s.stopping)
 	s.cancel()
@@ -161,6 +168,7 @@ func (s *session) stop(hard context.Context) error {
 	d.engine.Seal()
 	s.commitLast(commit)
 	cancel()
+	s.late.end()
 	d.engine.Close()
 
 	leave, cancel := context.WithTimeout(context.Background(), d.cfg.LeaveTimeout)
@@ -289,8 +297,8 @@ func (s *session) pollOnce(ctx context.Context) polled {
 	s.mu.Unlock()
 
 	r := e.Reading(cancel)
-	if len(r.Free) > 0 {
-		s.client.ResumeFetchPartitions(byTopic(r.Free))
+	if free := s.late.without(r.Free); len(free) > 0 {
+		s.client.ResumeFetchPartitions(byTopic(free))
 	}
 	if len(r.Hold) > 0 {
 		s.client.PauseFetchPartitions(byTopic(r.Hold))
@@ -375,6 +383,7 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 	}
 	s.passPoll()
 	tps := flat(added)
+	s.late.drop(tps)
 	// What was held for an earlier assignment is not held for this one.
 	client.ResumeFetchPartitions(added)
 	for _, tp := range tps {
@@ -393,6 +402,7 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]in
 		return
 	}
 	d := s.d
+	s.late.drop(tps)
 	select {
 	case <-s.void: // they are lost, and Lost was told
 		d.engine.Lose(tps)
@@ -408,11 +418,7 @@ func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]in
 	final := d.engine.Revoke(drain, tps)
 	cancel()
 	commit, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
-	todo := make([]engine.Position, len(final))
-	for i := range final {
-		todo[i] = final[i].Position
-	}
-	s.commitAll(commit, todo, closed)
+	s.commitFinal(commit, final)
 	cancel()
 	d.cfg.Log.Info("partitions revoked", "group", d.cfg.Group, "partitions", names(tps))
 	if f := d.cfg.Events.Revoked; f != nil {
@@ -431,6 +437,7 @@ func (s *session) lose(tps []engine.TopicPartition, why error) {
 		return
 	}
 	d := s.d
+	s.late.drop(tps)
 	d.engine.Lose(tps)
 	d.cfg.Log.Warn("partitions lost: their unfinished records will be handled again by their next owner, and so will those finished after the last commit",
 		"group", d.cfg.Group, "partitions", names(tps), "err", why)

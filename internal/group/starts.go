@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,138 +39,164 @@ func (c *partitionCounts) init() { c.m = make(map[string]int) }
 // consumer that was away for long. The client would apply Config.OutOfRange to
 // it, and under ResetLatest skip all that is retained, so it is moved up to the
 // log's start here (H-054).
+//
+// An error would end the membership of all partitions, those in work too. So
+// questions are asked until they are answered or the client ends ctx, which it
+// does when the group rebalances. Meanwhile the member's heartbeats go on.
 func (s *session) starts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	<-s.made
-	d := s.d
-	var starts []engine.Start
+	first, err := s.topics(ctx, offsets)
+	if err != nil {
+		return nil, err
+	}
+	var begin, resume []*start
+	lookup := make(map[engine.TopicPartition]int64)
 	for topic, partitions := range offsets {
-		var first int
-		var known bool
-		if d.cfg.StartLatest {
-			var err error
-			if first, known, err = d.firstPartitions(ctx, topic); err != nil {
-				return nil, fmt.Errorf("learn the partitions of topic %q, of which new ones start at their beginning: %w", topic, err)
-			}
-		}
 		for partition, offset := range partitions {
-			tp := engine.TopicPartition{Topic: topic, Partition: partition}
 			at := offset.EpochOffset()
-			start := engine.Start{TopicPartition: tp, Offset: at.Offset, Epoch: at.Epoch, End: -1}
+			st := &start{Start: engine.Start{TopicPartition: engine.TopicPartition{Topic: topic, Partition: partition}, Offset: at.Offset, Epoch: at.Epoch, End: -1}}
 			if at.Offset >= 0 {
-				if d.cfg.ResetLatest {
-					begin, err := d.list(ctx, tp, listStart)
-					if err != nil {
-						return nil, fmt.Errorf("find the start of topic %q partition %d, where the committed offset must not be below: %w", topic, partition, err)
-					}
-					if at.Offset < begin {
-						d.cfg.Log.Warn("the log was deleted past the committed offset; reading goes on where it starts",
-							"group", d.cfg.Group, "topic", topic, "partition", partition, "committed", at.Offset, "offset", begin)
-						partitions[partition] = kgo.NewOffset().At(begin)
-						start.Offset, start.Epoch = begin, -1
-					}
-				}
-				starts = append(starts, start)
+				s.decode(st)
+				resume = append(resume, st)
 				continue
 			}
-			start.Offset, start.Epoch = -1, -1
-			if !d.cfg.StartLatest && d.cfg.StartSince.IsZero() {
-				starts = append(starts, start)
-				continue
-			}
-			if known && int(partition) >= first {
+			st.Offset, st.Epoch = -1, -1
+			begin = append(begin, st)
+			switch n, known := first[topic]; {
+			case known && int(partition) >= n:
 				partitions[partition] = kgo.NewOffset().AtStart()
-				starts = append(starts, start)
-				continue
+			case s.d.cfg.StartLatest:
+				lookup[st.TopicPartition] = listEnd
+			case !s.d.cfg.StartSince.IsZero():
+				lookup[st.TopicPartition] = s.d.cfg.StartSince.UnixMilli()
 			}
-			begin := int64(-1)
-			var err error
-			if !d.cfg.StartLatest {
-				begin, err = d.list(ctx, tp, d.cfg.StartSince.UnixMilli())
-			}
-			if begin < 0 && err == nil {
-				begin, err = d.list(ctx, tp, listEnd)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("find the offset of topic %q partition %d where Config.StartAt begins: %w", topic, partition, err)
-			}
-			partitions[partition] = kgo.NewOffset().At(begin)
-			start.Offset = begin
-			starts = append(starts, start)
 		}
 	}
-	s.begin(starts)
+	if err := s.startAt(ctx, begin, lookup, offsets); err != nil {
+		return nil, err
+	}
+	if err := s.moveUp(ctx, resume, offsets); err != nil {
+		return nil, err
+	}
+	open, why := s.verify(ctx, resume)
+	if err := ctx.Err(); err != nil {
+		return nil, err // the client will ask again
+	}
+	s.postpone(slices.Clone(open), why)
+	s.begin(append(begin, slices.DeleteFunc(resume, func(st *start) bool { return slices.Contains(open, st) })...))
 	return offsets, nil
 }
 
-// begin opens partitions whose offsets are known, before the client reads them.
-func (s *session) begin(starts []engine.Start) {
-	if len(starts) == 0 {
-		return
+// startAt finds where partitions start of which nothing is committed.
+func (s *session) startAt(ctx context.Context, begin []*start, lookup map[engine.TopicPartition]int64, offsets map[string]map[int32]kgo.Offset) error {
+	if len(lookup) == 0 {
+		return nil
 	}
-	d := s.d
-	fence, _ := d.engine.Begin(starts)
-	tps := make([]engine.TopicPartition, len(starts))
-	for i := range starts {
-		tps[i] = starts[i].TopicPartition
+	const why = "find the offset where Config.StartAt begins"
+	at, err := s.list(ctx, lookup, why)
+	if err != nil {
+		return err
 	}
-	if f := d.cfg.Events.Assigned; f != nil {
-		f(tps, fence)
+	// No record is as late as StartSince.
+	none := make(map[engine.TopicPartition]int64)
+	for tp, o := range at {
+		if o < 0 {
+			none[tp] = listEnd
+		}
 	}
+	if len(none) > 0 {
+		ends, err := s.list(ctx, none, why)
+		if err != nil {
+			return err
+		}
+		maps.Copy(at, ends)
+	}
+	for _, st := range begin {
+		if o, ok := at[st.TopicPartition]; ok {
+			st.Offset = o
+			offsets[st.Topic][st.Partition] = kgo.NewOffset().At(o)
+		}
+	}
+	return nil
 }
 
-// firstPartitions is how many partitions the topic had when this driver first
-// consumed it, and whether that was before now.
-func (d *Driver) firstPartitions(ctx context.Context, topic string) (first int, before bool, err error) {
-	md, err := d.metadata(ctx, []string{topic})
-	if err != nil {
-		return 0, false, err
+// moveUp moves committed offsets that lie below their log's start, under
+// ResetLatest.
+func (s *session) moveUp(ctx context.Context, resume []*start, offsets map[string]map[int32]kgo.Offset) error {
+	if !s.d.cfg.ResetLatest || len(resume) == 0 {
+		return nil
 	}
-	n := 0
-	for _, t := range md.Topics {
-		if t.Topic != nil && *t.Topic == topic {
-			n = len(t.Partitions)
+	lookup := make(map[engine.TopicPartition]int64, len(resume))
+	for _, st := range resume {
+		lookup[st.TopicPartition] = listStart
+	}
+	begins, err := s.list(ctx, lookup, "find the log's start, which the committed offset must not be below")
+	if err != nil {
+		return err
+	}
+	for _, st := range resume {
+		begin := begins[st.TopicPartition]
+		if st.Offset >= begin {
+			continue
+		}
+		s.d.cfg.Log.Warn("the log was deleted past the committed offset; reading goes on where it starts",
+			"group", s.d.cfg.Group, "topic", st.Topic, "partition", st.Partition, "committed", st.Offset, "offset", begin)
+		offsets[st.Topic][st.Partition] = kgo.NewOffset().At(begin)
+		st.Offset, st.Epoch = begin, -1
+		st.keepFence() // what is told is told of another offset
+	}
+	return nil
+}
+
+// topics finds out what has to be known of topics whose partitions are about to
+// be read: their ids, and under StartAt: Latest how many partitions they had
+// when this driver first consumed them, of those that it did not see for the
+// first time now.
+func (s *session) topics(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (first map[string]int, err error) {
+	d := s.d
+	var ask []string
+	for topic := range offsets {
+		if d.cfg.StartLatest || !s.ids.has(topic) {
+			ask = append(ask, topic)
+		}
+	}
+	if len(ask) == 0 {
+		return nil, nil
+	}
+	var md *kmsg.MetadataResponse
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		if md, err = d.metadata(ctx, ask); err == nil {
+			break
+		}
+		if !passing(err) {
+			return nil, fmt.Errorf("learn about topics %q: %w", ask, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
 		}
 	}
 	d.seen.mu.Lock()
 	defer d.seen.mu.Unlock()
-	first, before = d.seen.m[topic]
-	if !before {
-		d.seen.m[topic] = n
-		return n, false, nil
-	}
-	return first, true, nil
-}
-
-// What ListOffsets takes in place of a time.
-const (
-	listEnd   = -1
-	listStart = -2
-)
-
-// list is the offset of the first record of a partition at or after a time in
-// milliseconds, −1 if there is none; or the log's start or end.
-func (d *Driver) list(ctx context.Context, tp engine.TopicPartition, at int64) (int64, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	if d.cfg.ReadCommitted {
-		req.IsolationLevel = 1
-	}
-	t := kmsg.NewListOffsetsRequestTopic()
-	t.Topic = tp.Topic
-	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Partition = tp.Partition
-	p.Timestamp = at
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, d.client.Load())
-	if err != nil {
-		return 0, err
-	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+	first = make(map[string]int)
+	for _, t := range md.Topics {
+		if t.Topic == nil || t.ErrorCode != 0 {
+			continue
+		}
+		if !s.ids.has(*t.Topic) {
+			s.ids.set(*t.Topic, t.TopicID)
+		}
+		if !d.cfg.StartLatest {
+			continue
+		}
+		if n, ok := d.seen.m[*t.Topic]; ok {
+			first[*t.Topic] = n
+		} else {
+			d.seen.m[*t.Topic] = len(t.Partitions)
 		}
 	}
-	return 0, errors.New("the broker's answer does not name the partition")
+	return first, nil
 }
 
 func (d *Driver) metadata(ctx context.Context, topics []string) (*kmsg.MetadataResponse, error) {

@@ -14,6 +14,7 @@ package group_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -31,6 +32,7 @@ import (
 	"github.com/fronta-mq/fronta"
 	"github.com/fronta-mq/fronta/fake"
 	"github.com/fronta-mq/fronta/internal/checker"
+	"github.com/fronta-mq/fronta/progress"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,6 +111,18 @@ type commit struct {
 	offset     int64
 	epoch      int32
 	metadata   *string
+}
+
+// progress is what the commit says.
+func (c commit) progress() (progress.Progress, error) {
+	if c.metadata == nil || *c.metadata == "" {
+		return progress.Progress{}, errors.New("it has no metadata")
+	}
+	p, format, err := progress.Decode(*c.metadata, c.offset, progress.Binding{TopicID: c.topicID, Partition: c.partition})
+	if err == nil && format != progress.Fronta {
+		err = fmt.Errorf("its metadata is in the format of %s", format)
+	}
+	return p, err
 }
 
 // newWorld starts a broker with topic in the given number of partitions.
@@ -278,8 +292,10 @@ func (w *world) until(what string, cond func() bool) {
 func (w *world) verdict() checker.Report {
 	w.t.Helper()
 	for _, c := range w.seen() {
-		if c.metadata == nil || *c.metadata != "" { // H-029
-			w.t.Errorf("a commit of partition %d carries metadata %v", c.partition, c.metadata)
+		if p, err := c.progress(); err != nil { // H-029
+			w.t.Errorf("a commit of partition %d at offset %d: %v", c.partition, c.offset, err)
+		} else if p.Fence == 0 {
+			w.t.Errorf("a commit of partition %d at offset %d tells of no fence", c.partition, c.offset)
 		}
 	}
 	r := w.check.Finish()
