@@ -9,6 +9,7 @@ import (
 
 	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/fronta-mq/fronta/internal/group"
+	"github.com/fronta-mq/fronta/progress"
 )
 
 // Consumer consumes topics as a member of a consumer group. It is used once:
@@ -264,11 +265,23 @@ func (c *Consumer) groupConfig() group.Config {
 		Start: cfg.StartAt.offset(), StartLatest: cfg.StartAt.kind == startLatest, StartSince: cfg.StartAt.since(),
 		Reset: cfg.OutOfRange.offset(), ResetLatest: cfg.OutOfRange == ResetLatest,
 		FetchMaxBytes:   int32(min(max(cfg.MaxBufferedBytes, 1<<20), 32<<20)),
-		DeadLetterTopic: cfg.DeadLetter.topic,
-		CommitInterval:  cfg.CommitInterval, CommitRefresh: commitRefresh, CommitTimeout: commitTimeout,
+		DeadLetterTopic: cfg.DeadLetter.topic, MetadataLimit: cfg.MetadataLimit, Progress: cfg.Progress.format(),
+		CommitInterval: cfg.CommitInterval, CommitRefresh: commitRefresh, CommitTimeout: commitTimeout,
 		DrainTimeout: cfg.DrainTimeout, RevokeTimeout: revoke, LeaveTimeout: leaveTimeout,
 		StartTimeout: cfg.StartTimeout,
 		Log:          cfg.Logger, Events: c.groupEvents(),
+	}
+}
+
+// format is what package progress calls p.
+func (p Progress) format() progress.Format {
+	switch p {
+	case AtleonV1:
+		return progress.AtleonV1
+	case ParallelConsumer:
+		return progress.ParallelConsumer
+	default:
+		return progress.Fronta
 	}
 }
 

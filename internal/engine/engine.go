@@ -174,10 +174,11 @@ type Engine struct {
 	intake    intake
 	counters  Counters
 	urgent    chan struct{}
-	pending   effects     // of what is noticed where none can be run
-	careful   *Part       // has the suspect that is marked or runs
-	capacity  int         // bytes of progress that a commit has room for
-	sealed    bool        // see Seal
+	pending   effects // of what is noticed where none can be run
+	careful   *Part   // has the suspect that is marked or runs
+	capacity  int     // bytes of progress that a commit has room for
+	sealed    bool    // see Seal
+	lastFence int64
 	cores     sync.Pool   // of *queue.Snapshot
 	forceHalt atomic.Bool // no handler may start any more, whatever its partition
 }

@@ -74,6 +74,8 @@ func (e *Engine) Begin(starts []Start) (fence int64, refused map[TopicPartition]
 	}
 	var fx effects
 	e.mu.Lock()
+	fence = max(fence, e.lastFence+1)
+	e.lastFence = fence
 	for i := range starts {
 		s := &starts[i]
 		p := e.parts[s.TopicPartition]
@@ -337,6 +339,9 @@ func (e *Engine) Seal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sealed = true
+	for _, p := range e.parts {
+		p.version++
+	}
 }
 
 // Positions are the positions of all open partitions whose start is known, or

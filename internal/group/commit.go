@@ -309,7 +309,7 @@ func (s *session) shorten(ctx context.Context, limit progress.Limit, large []*pa
 		var rest []*parcel
 		for _, p := range todo {
 			switch {
-			case p.gone, p.err == nil && !cutShort(p.fit):
+			case p.gone, p.err == nil && !p.fit.Short:
 			case p.err == nil, tooLarge(p.err):
 				rest = append(rest, p)
 			case !p.stored:
@@ -333,7 +333,7 @@ func (s *session) shorten(ctx context.Context, limit progress.Limit, large []*pa
 func trialsOf(parcels []*parcel) (results []trial) {
 	for _, p := range parcels {
 		refused := p.err != nil && tooLarge(p.err)
-		if p.sent && (refused || p.err == nil && (p.fit.Units > 0 || cutShort(p.fit))) {
+		if p.sent && (refused || p.err == nil && (p.fit.Units > 0 || p.fit.Short)) {
 			results = append(results, trial{p.fit.Units, p.fit.Wide, refused})
 		}
 	}
@@ -392,6 +392,7 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 		byPartition[p.TopicPartition] = p
 	}
 	most, size, count := d.batch.Load(), int64(0), 0
+	var told []engine.Position
 	ids := make(map[[16]byte]string, 1)
 	build := func(req *kmsg.OffsetCommitRequest) error {
 		topics := req.Topics[:0]
@@ -401,6 +402,7 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 			for _, rp := range t.Partitions {
 				p := byPartition[engine.TopicPartition{Topic: t.Topic, Partition: rp.Partition}]
 				if size >= most {
+					p.sent = false
 					rest = append(rest, p)
 					continue
 				}
@@ -443,6 +445,11 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 				return
 			}
 			now := time.Now()
+			for _, p := range parcels {
+				if p.sent {
+					p.err = errNotNamed // until the answer is seen to do so
+				}
+			}
 			for _, t := range resp.Topics {
 				for _, rp := range t.Partitions {
 					topic := t.Topic
@@ -459,6 +466,7 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 					case p.err == nil:
 						if p.sent {
 							d.confirmed(p, now)
+							told = append(told, p.Position)
 						}
 					case errors.Is(p.err, kerr.OffsetMetadataTooLarge):
 						d.counts.oversize.Add(1)
@@ -471,6 +479,13 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 				}
 			}
 		})
+	// Not in the client's callback: another commit would wait for a hook that
+	// waits for the consumer to stop, and with it for that commit.
+	if f := d.cfg.Events.Committed; f != nil {
+		for _, at := range told {
+			f(at)
+		}
+	}
 	return rest
 }
 
@@ -483,12 +498,9 @@ func (d *Driver) confirmed(p *parcel, now time.Time) {
 	d.committed.set(p.Position, p.fit.Units, now)
 	d.engine.Confirmed(p.Position)
 	d.counts.commits.Add(1)
-	if cutShort(p.fit) {
+	if p.fit.Short {
 		d.counts.shortened.Add(1)
 		d.counts.leftOut.Add(p.fit.LeftOutHeads)
-	}
-	if f := d.cfg.Events.Committed; f != nil {
-		f(p.Position)
 	}
 }
 

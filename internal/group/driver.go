@@ -89,6 +89,7 @@ type Driver struct {
 	ready     chan struct{} // closed when the group was joined for the first time
 	readyOnce sync.Once
 	seen      partitionCounts
+	fences    fences
 	committed committed
 	texts     texts
 	most      int            // Config.MetadataLimit

@@ -65,9 +65,11 @@ type search struct {
 
 	phase    phase
 	wide     bool // whether there is a wide form, and it is not known to be refused for what it is
-	low      int  // letters of one byte that were taken
-	high     int  // the least that were refused
-	useless  int  // the highest limit under which nothing could be said; low or below if there is none
+	hint     int  // a length that was taken before; 0: none that is of use
+	low      int  // the longest ASCII text that was taken
+	high     int  // the shortest that was refused
+	wideHigh int  // the shortest wide text that was refused
+	floor    int  // the highest limit under which no text was refused: what fits is more than low, if it makes a difference
 	trials   int
 	hopeless bool // an empty text was refused: it is not a matter of length
 }
@@ -90,8 +92,8 @@ const maxTrials = 20
 // configuration says, 0 or less if that is not known. wide says whether the
 // format has a wide form.
 func newSearch(limit progress.Limit, taken, told int, wide bool, results []trial) *search {
-	s := &search{try: limit, wide: wide && !limit.ASCII, low: taken, high: limit.Units + 1}
-	refusedWide := s.note(results)
+	s := &search{try: limit, wide: wide && !limit.ASCII, hint: taken, high: limit.Units + 1, wideHigh: limit.Units + 1}
+	_, refusedWide := s.note(results)
 	switch {
 	case told > 0 && told < min(limit.Units, s.high):
 		s.phase, s.try.Units = asTold, told
@@ -103,51 +105,54 @@ func newSearch(limit progress.Limit, taken, told int, wide bool, results []trial
 	return s
 }
 
-// note draws conclusions from trials, and says whether a wide text was among
-// those that were refused.
-func (s *search) note(results []trial) (refusedWide bool) {
+// note draws conclusions from trials, and says whether any were refused, and
+// wide ones among them.
+func (s *search) note(results []trial) (refused, wide bool) {
 	for _, t := range results {
 		switch {
-		case t.refused && t.wide:
-			refusedWide = true
-		case t.refused && t.units == 0:
-			s.hopeless = true
-		case t.refused:
-			s.high = min(s.high, t.units)
-		case !t.wide && t.units == 0 && s.try.Units > 0:
-			s.useless = max(s.useless, s.try.Units)
-		default:
+		case !t.refused:
 			s.low = max(s.low, t.units)
+			continue
+		case t.wide:
+			wide, s.wideHigh = true, min(s.wideHigh, t.units)
+		case t.units == 0:
+			s.hopeless = true
+		default:
+			s.high = min(s.high, t.units)
 		}
+		refused = true
 	}
-	if s.low >= s.high {
-		// Other brokers, or the same ones with another configuration: what was
-		// taken before says nothing.
-		s.low = 0
-	}
-	return refusedWide
+	return refused, wide
 }
 
 // next is told what became of the texts under the limit that was to be tried.
 // It is false when the search is over: then try is the limit to go by.
 func (s *search) next(results []trial) bool {
 	s.trials++
-	refusedWide := s.note(results)
-	refused := false
-	for _, t := range results {
-		refused = refused || t.refused
-	}
+	refused, wide := s.note(results)
 	switch {
 	case s.hopeless:
 		s.phase = found
 	case s.phase == asWide:
-		s.try.ASCII = refused
+		if refused {
+			s.try = progress.Limit{Units: s.low, ASCII: true}
+		}
 		s.phase = found
 	case s.phase == halving:
+		if !refused {
+			s.floor = max(s.floor, s.try.Units)
+		}
 		s.halve()
+	case !refused && s.phase == inASCII:
+		// More letters than in the wide text that was refused, and they are
+		// taken: so bytes are counted. Otherwise that is not known yet.
+		s.try.Units, s.phase = s.low, found
+		if s.low < s.wideHigh {
+			s.try.ASCII, s.phase = false, asWide
+		}
 	case !refused:
 		s.phase = found
-	case s.phase == asTold && refusedWide:
+	case s.phase == asTold && wide:
 		s.phase, s.try.ASCII = inASCII, true
 	default:
 		s.halve()
@@ -158,19 +163,19 @@ func (s *search) next(results []trial) bool {
 // halve chooses the next limit between what was taken and what was refused.
 func (s *search) halve() {
 	s.phase = halving
-	least := max(s.low, min(s.useless, s.high-1))
-	if s.high-least > max(8, s.high/16) && s.trials < maxTrials-1 {
-		s.try = progress.Limit{Units: s.high / 2, ASCII: true}
-		if least > 0 {
-			s.try.Units = (least + s.high) / 2
+	least := max(s.low, min(s.floor, s.high-1))
+	if s.high-least > max(8, s.high/16) && s.trials < maxTrials {
+		s.try = progress.Limit{Units: (least + s.high) / 2, ASCII: true}
+		if least < s.hint && s.hint < s.high {
+			s.try.Units = s.hint
 		}
+		s.hint = 0
 		return
 	}
 	s.try = progress.Limit{Units: s.low, ASCII: true}
-	if s.wide && s.low > 0 {
-		s.phase, s.try.ASCII = asWide, false
-	} else {
-		s.phase = found
+	s.phase = found
+	if s.wide && least > 0 {
+		s.phase, s.try = asWide, progress.Limit{Units: least}
 	}
 }
 

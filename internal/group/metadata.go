@@ -36,11 +36,6 @@ func (w *texts) of(s *engine.Snapshot, b progress.Binding, limit progress.Limit)
 // wide says whether the format has a form with more than one byte a letter.
 func (w *texts) wide() bool { return w.format == progress.Fronta }
 
-// cutShort says whether something had to be left out of a text.
-func cutShort(fit progress.Fit) bool {
-	return fit.LeftOutHeads > 0 || fit.LeftOutMarkers > 0 || fit.LeftOutAttempts > 0 || fit.LeftOutCrashes > 0
-}
-
 // Metadata is how long the text of a partition's last confirmed commit is and
 // how long it may be, in UTF-16 units. Before the first confirmed commit of the
 // ownership units is 0.

@@ -84,7 +84,38 @@ func (s *session) decode(st *start) {
 		s.refuse(st, err)
 		return
 	}
+	if !p.Clean && p.Fence != 0 && p.Fence == s.d.fences.get(st.TopicPartition) {
+		// The owner before this one was this very process. It has lost the
+		// partition, but it has not ended, so that was no crash.
+		p.Suspect = -1
+		if p.Starts--; p.Starts < 0 {
+			p.Starts, p.Clean = 0, true
+		}
+	}
 	st.Stored = &p
+}
+
+// fences are those that the driver has given to its ownerships last.
+type fences struct {
+	mu sync.Mutex
+	m  map[engine.TopicPartition]int64
+}
+
+func (f *fences) get(tp engine.TopicPartition) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.m[tp]
+}
+
+func (f *fences) set(starts []*start, fence int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.m == nil {
+		f.m = make(map[engine.TopicPartition]int64)
+	}
+	for _, st := range starts {
+		f.m[st.TopicPartition] = fence
+	}
 }
 
 // refuse tells that a stored text is not to be believed. What it says of fences
@@ -332,6 +363,7 @@ func (s *session) open(starts []*start) (fence int64) {
 		begin[i] = st.Start
 	}
 	fence, refused := s.d.engine.Begin(begin)
+	s.d.fences.set(starts, fence)
 	var told, of int64
 	for _, st := range starts {
 		if err := refused[st.TopicPartition]; err != nil {
