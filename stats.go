@@ -35,6 +35,10 @@ type Stats struct {
 	Recalled         int64 // records read again and not handled again: an earlier owner had finished them
 	Forgotten        int64 // times stored progress was given up while it was read again, since the log did not agree with it
 
+	RefusedProgress  int64 // stored metadata that could not be read or must not be believed
+	ShortenedCommits int64 // confirmed commits whose metadata had no room for all that there was to say
+	OversizeCommits  int64 // commits that the brokers refused for the length of their metadata, and that were sent again shorter
+
 	Commits      int64 // positions of partitions that the brokers have confirmed
 	CommitErrors int64 // positions of partitions that they have not
 	FetchErrors  int64
@@ -66,6 +70,11 @@ type PartitionStats struct {
 	Heads            int64
 	WaitsForProgress bool
 	Careful          bool
+
+	// MetadataUnits is how long the metadata of the last confirmed commit is,
+	// MetadataLimit how long it may be, in UTF-16 units.
+	MetadataUnits int
+	MetadataLimit int
 
 	// Blocked are lanes whose head has failed before and is not done, the
 	// oldest offsets first, at most 16.
@@ -119,6 +128,7 @@ func (c *Consumer) Stats() Stats {
 		DeadLetterErrors: es.LetterErrors, Withheld: es.Withheld, Late: es.Late,
 		Abandoned: es.Abandoned, Expired: es.Expired, Dropped: es.Dropped, Rewinds: es.Rewinds,
 		Recalled: es.Recalled, Forgotten: es.Forgotten,
+		RefusedProgress: counts.RefusedProgress, ShortenedCommits: counts.Shortened, OversizeCommits: counts.Oversize,
 		Commits: counts.Commits, CommitErrors: counts.CommitErrors, FetchErrors: counts.FetchErrors,
 	}
 	for _, p := range es.Parts {
@@ -128,6 +138,7 @@ func (c *Consumer) Stats() Stats {
 			Unfinished: p.Unfinished, ReadAhead: p.Staged, Bytes: p.Bytes, Lanes: p.Lanes,
 			Paused: p.Paused, Leaving: p.Leaving, Heads: p.Heads, WaitsForProgress: p.Full, Careful: p.Careful,
 		}
+		ps.MetadataUnits, ps.MetadataLimit = d.Metadata(p.TopicPartition)
 		if p.Known {
 			ps.Frontier, ps.Horizon, ps.ReadTo = p.Frontier, p.Horizon, p.Reading
 		}

@@ -183,7 +183,10 @@ func TestRefusedCommits(t *testing.T) {
 		}
 		f.Remove()
 		b.until("the commit", func() bool { return b.committed(0) == 5 })
-		b.until("it is known", func() bool { s := c.Stats(); return s.Commits >= 1 && s.Accepted == 5 && s.Partitions[0].Committed == 5 })
+		b.until("it is known", func() bool {
+			s := c.Stats()
+			return s.Commits >= 1 && s.Accepted == 5 && s.Partitions[0].Committed == 5
+		})
 		c.stop()
 	})
 }

@@ -54,9 +54,6 @@ type Snapshot struct {
 	Progress progress.Progress
 }
 
-// fenceEpoch is the zero of the clock that fences start from.
-var fenceEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Begin says where the reading of partitions starts, once that is known, and
 // answers with the fence of their records. It is higher than all that former
 // owners have told of, and at least the clock's milliseconds, so that it goes
@@ -66,7 +63,7 @@ var fenceEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 // refused are partitions whose progress names an order that is not known here:
 // they are read from their offset with nothing taken as finished.
 func (e *Engine) Begin(starts []Start) (fence int64, refused map[TopicPartition]error) {
-	fence = max(time.Since(fenceEpoch).Milliseconds(), 1)
+	fence = max(time.Now().UnixMilli(), 1)
 	for _, s := range starts {
 		if s.Stored != nil {
 			fence = max(fence, s.Stored.Fence+1)
