@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,14 +94,14 @@ func (d *Driver) due(p engine.Position, now time.Time) bool {
 // commits commits until ctx ends: on a timer whatever has changed, and at once
 // when the engine asks for it.
 //
-// When commits fail, the timer's come at growing distances, up to ten seconds
-// or the interval (H-005). What the engine asks for is worth a quick second
+// When commits fail, the timer's come at growing distances, up to slowest or the
+// interval (H-005). What the engine asks for is worth a quick second
 // try, also then: a rebalance is over in a moment. Its tries have a growing
 // distance of their own, so that whoever asks during an outage asks for nothing
 // more.
 func (s *session) commits(ctx context.Context) {
 	d := s.d
-	longest := max(10*time.Second, d.cfg.CommitInterval)
+	longest := max(slowest, d.cfg.CommitInterval)
 	wait, soon := d.cfg.CommitInterval, hurryFirst
 	tick := time.NewTimer(wait)
 	defer tick.Stop()
@@ -122,28 +123,23 @@ func (s *session) commits(ctx context.Context) {
 		case <-hurry.C:
 			urgent, hold = true, false
 		}
-		done, failed := s.commitDue(ctx)
+		failed, all := s.commitDue(ctx)
 		if !urgent {
 			d.engine.Housekeep()
 		}
-		switch {
-		case failed == 0:
-			if hold {
-				hurry.Stop()
-			}
+		if !failed {
+			hurry.Stop()
 			hold, soon = false, hurryFirst
-			if wait != d.cfg.CommitInterval || !urgent {
-				wait = d.cfg.CommitInterval
-				tick.Reset(wait)
-			}
-		case urgent:
+		} else if urgent {
 			hold = true
 			hurry.Reset(soon)
 			soon = min(2*soon, longest)
-		case done > 0:
-			// It lies with some partitions; the others are not to wait for them.
-			tick.Reset(d.cfg.CommitInterval)
-		default:
+		}
+		switch {
+		case !all && (!urgent || wait != d.cfg.CommitInterval):
+			wait = d.cfg.CommitInterval
+			tick.Reset(wait)
+		case all && !urgent:
 			wait = min(2*wait, longest)
 			tick.Reset(wait)
 		}
@@ -154,12 +150,20 @@ func (s *session) commits(ctx context.Context) {
 // that failed, is tried again.
 const hurryFirst = 20 * time.Millisecond
 
-// commitDue commits what is due and says of how many partitions that was
-// confirmed and of how many it was not.
-func (s *session) commitDue(ctx context.Context) (done, failed int) {
-	todo := s.due()
+// slowest is how far apart the tries of what keeps failing become.
+const slowest = 10 * time.Second
+
+// commitDue commits what is due and says whether any of it failed, and whether
+// all of it did because of the group: then nobody else's will do better. What is
+// refused to one partition does not keep the others from being committed.
+func (s *session) commitDue(ctx context.Context) (failed, all bool) {
+	now := time.Now()
+	todo := slices.DeleteFunc(s.due(), func(p *parcel) bool {
+		r, ok := s.refusals[p.TopicPartition]
+		return ok && now.Before(r.until)
+	})
 	if len(todo) == 0 {
-		return 0, 0
+		return false, false
 	}
 	// Not ctx: a commit that was begun is waited for, so that its outcome is
 	// known when the last one is made.
@@ -167,7 +171,44 @@ func (s *session) commitDue(ctx context.Context) (done, failed int) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.d.cfg.CommitTimeout/4, cancel) })()
 	again := s.commitOnce(once, todo)
-	return len(todo) - len(again), len(again)
+	for _, p := range todo {
+		if p.err == nil {
+			delete(s.refusals, p.TopicPartition)
+		}
+	}
+	now = time.Now()
+	for _, p := range again {
+		if !aboutPartition(p.err) {
+			all = true
+			continue
+		}
+		if s.refusals == nil {
+			s.refusals = make(map[engine.TopicPartition]refusal)
+		}
+		wait := max(hurryFirst, min(2*s.refusals[p.TopicPartition].wait, slowest))
+		s.refusals[p.TopicPartition] = refusal{now.Add(wait), wait}
+	}
+	return len(again) > 0, all
+}
+
+// aboutPartition says whether a commit's error lies with the one partition.
+func aboutPartition(err error) bool {
+	for _, e := range []error{
+		kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
+		kerr.OffsetMetadataTooLarge, kerr.InvalidCommitOffsetSize,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal is what a partition's commit came to, and until when it is not worth
+// another try.
+type refusal struct {
+	until time.Time
+	wait  time.Duration
 }
 
 // due are the partitions whose positions are worth a commit now.

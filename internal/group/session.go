@@ -32,7 +32,8 @@ type session struct {
 	first     bool            // the driver's first membership
 	read      map[string]bool // topics of which records were read
 	logged    map[condition]logged
-	texts     map[string]map[int32]string // that the last answer about offsets had, see fetched
+	texts     map[string]map[int32]string    // that the last answer about offsets had, see fetched
+	held      map[engine.TopicPartition]bool // partitions that were assigned and not taken away, as the user was told
 
 	void     chan struct{} // closed when the membership is void
 	voidOnce sync.Once
@@ -45,8 +46,9 @@ type session struct {
 
 	looking atomic.Bool // for a topic that was made again
 
-	ids  topicIDs
-	late late // partitions whose progress can't be checked yet
+	ids      topicIDs
+	refusals map[engine.TopicPartition]refusal // for the goroutine of commits
+	late     late                              // partitions whose progress can't be checked yet
 }
 
 // join makes a client that joins the group.
@@ -129,6 +131,7 @@ func (s *session) serve(ctx context.Context) error {
 // abandon throws a void membership away. What it owned is lost.
 func (s *session) abandon() {
 	s.late.end()
+	s.lose(s.d.engine.Owned(), errRejoin) // what was assigned after the rest was lost
 	s.d.engine.Lose(s.d.engine.Owned())
 	close(s.stopping)
 	s.cancel()
@@ -384,6 +387,14 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 	s.passPoll()
 	tps := flat(added)
 	s.late.drop(tps)
+	s.mu.Lock()
+	if s.held == nil {
+		s.held = make(map[engine.TopicPartition]bool)
+	}
+	for _, tp := range tps {
+		s.held[tp] = true
+	}
+	s.mu.Unlock()
 	// What was held for an earlier assignment is not held for this one.
 	client.ResumeFetchPartitions(added)
 	for _, tp := range tps {
@@ -397,18 +408,11 @@ func (s *session) assigned(_ context.Context, client *kgo.Client, added map[stri
 // good order; the group waits.
 func (s *session) revoked(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	<-s.made
-	tps := flat(gone)
+	tps := s.giveUp(flat(gone))
 	if len(tps) == 0 {
 		return
 	}
 	d := s.d
-	s.late.drop(tps)
-	select {
-	case <-s.void: // they are lost, and Lost was told
-		d.engine.Lose(tps)
-		return
-	default:
-	}
 	drain, cancel := context.WithTimeout(context.Background(), d.cfg.RevokeTimeout)
 	select {
 	case <-s.stopping: // stop has drained
@@ -433,17 +437,40 @@ func (s *session) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32
 }
 
 func (s *session) lose(tps []engine.TopicPartition, why error) {
+	tps = s.giveUp(tps)
 	if len(tps) == 0 {
 		return
 	}
 	d := s.d
-	s.late.drop(tps)
 	d.engine.Lose(tps)
 	d.cfg.Log.Warn("partitions lost: their unfinished records will be handled again by their next owner, and so will those finished after the last commit",
 		"group", d.cfg.Group, "partitions", names(tps), "err", why)
 	if f := d.cfg.Events.Lost; f != nil {
 		f(tps, why)
 	}
+}
+
+// giveUp answers with those of tps that were still held. The end of a membership
+// is noticed by commits, by heartbeats and by fetches, and whoever comes first
+// tells of it:
+//
+//	commit:    UNKNOWN_MEMBER_ID; all partitions are lost
+//	heartbeat: UNKNOWN_MEMBER_ID; the client calls lost for the same partitions
+func (s *session) giveUp(tps []engine.TopicPartition) []engine.TopicPartition {
+	if len(tps) == 0 {
+		return nil
+	}
+	s.late.drop(tps)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var were []engine.TopicPartition
+	for _, tp := range tps {
+		if s.held[tp] {
+			delete(s.held, tp)
+			were = append(were, tp)
+		}
+	}
+	return were
 }
 
 // manageHook hears of errors of the client's group management.

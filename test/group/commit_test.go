@@ -220,47 +220,64 @@ func TestRefusalOfOnePartition(t *testing.T) {
 	underBoth(t, func(t *testing.T, protocol fronta.Protocol) {
 		w := newWorld(t, 3)
 		m := w.join("a", fronta.Config{Protocol: protocol}, accept)
-		w.until("assigned", m.owns(3))
+		for p := range int32(3) {
+			w.produce(p, "first")
+		}
+		w.until("begun", func() bool { return w.stored(0) == 1 && w.stored(1) == 1 && w.stored(2) == 1 })
+		before := m.Stats()
 		fault := w.cluster().Fault(kfake.Fault{
-			Keys: []kmsg.Key{kmsg.OffsetCommit}, Partitions: []int32{1}, Count: -1, Err: kerr.OffsetMetadataTooLarge,
+			Keys: []kmsg.Key{kmsg.OffsetCommit}, Partitions: []int32{1}, Count: -1, Err: kerr.TopicAuthorizationFailed,
 		})
 		for p := range int32(3) {
 			w.produce(p, keys("secret", 5)...)
 		}
 		w.until("refusals", func() bool { return fault.Hits() >= 3 })
-		if w.stored(0) != 5 || w.stored(1) > 0 || w.stored(2) != 5 {
-			t.Errorf("stored: %d, %d, %d, want 5, none, 5", w.stored(0), w.stored(1), w.stored(2))
+		if w.stored(0) != 6 || w.stored(1) != 1 || w.stored(2) != 6 {
+			t.Errorf("stored: %d, %d, %d, want 6, 1, 6", w.stored(0), w.stored(1), w.stored(2))
 		}
 		s := m.Stats()
-		if s.Commits != 2 || s.CommitErrors < 2 || int(s.CommitErrors) > fault.Hits() {
+		if s.Commits != before.Commits+2 || s.CommitErrors < 2 || int(s.CommitErrors) > fault.Hits() {
 			t.Errorf("counted %d confirmed, %d refused", s.Commits, s.CommitErrors)
 		}
-		for i, want := range []int64{5, 0, 5} {
-			if got := max(s.Partitions[i].Committed, 0); got != want {
+		for i, want := range []int64{6, 1, 6} {
+			if got := s.Partitions[i].Committed; got != want {
 				t.Errorf("partition %d counts as committed to %d, want %d", i, got, want)
 			}
 		}
 		for _, r := range m.refusals() {
-			if r.Partition != 1 || r.Topic != topic || r.offset != 5 || !errors.Is(r.err, kerr.OffsetMetadataTooLarge) {
+			if r.Partition != 1 || r.Topic != topic || r.offset != 6 || !errors.Is(r.err, kerr.TopicAuthorizationFailed) {
 				t.Errorf("the hook was told %+v", r)
 			}
 		}
+		// What the others have to say does not wait for this one.
+		w.produce(0, keys("more", 5)...)
+		began := time.Now()
+		w.until("stored", func() bool { return w.stored(0) == 11 })
+		if d := time.Since(began); d > 1100*time.Millisecond {
+			t.Errorf("another partition's commit came after %s", d)
+		}
 		lines := m.log.lines("commit failed")
-		if len(lines) == 0 {
-			t.Error("no line was logged")
+		if len(lines) != 1 {
+			t.Errorf("%d lines were logged of one condition", len(lines))
+		}
+		var text string
+		for _, c := range w.seen() {
+			if c.partition == 1 {
+				text = *c.metadata
+			}
 		}
 		for _, line := range lines {
-			for _, part := range []string{"topic=" + topic, "partition=1", "offset=5", "epoch=", "metadata_length=0", "OFFSET_METADATA_TOO_LARGE"} {
+			for _, part := range []string{"topic=" + topic, "partition=1", "offset=6", "epoch=", fmt.Sprintf("metadata_length=%d ", len(text)), "TOPIC_AUTHORIZATION_FAILED"} {
 				if !strings.Contains(line, part) {
 					t.Errorf("%q lacks %q", line, part)
 				}
 			}
-			if strings.Contains(line, "secret") {
-				t.Errorf("%q has the record's data", line)
+			if strings.Contains(line, "secret") || strings.Contains(line, text) {
+				t.Errorf("%q has the record's data, or the metadata", line)
 			}
 		}
 		fault.Remove()
-		w.until("stored after all", func() bool { return w.stored(1) == 5 })
+		w.until("stored after all", func() bool { return w.stored(1) == 6 })
 		m.stop()
 		w.verdict()
 	})
@@ -423,7 +440,9 @@ func TestCommitsWhileAJoinIsPending(t *testing.T) {
 	w := newLiveWorld(t, 2)
 	cfg := fronta.Config{CommitInterval: 20 * time.Millisecond}
 	a := w.join("a", cfg, accept)
-	w.until("assigned", a.owns(2))
+	w.produce(0, "a")
+	w.produce(1, "b")
+	w.until("begun", a.accepted(2))
 	syncing, once := make(chan struct{}), sync.Once{}
 	produced := make(chan struct{})
 	w.cluster().ControlKey(int16(kmsg.SyncGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -437,11 +456,11 @@ func TestCommitsWhileAJoinIsPending(t *testing.T) {
 		w.produce(0, "a")
 		w.produce(1, "b")
 	}
-	w.until("handled", a.accepted(40))
+	w.until("handled", a.accepted(42))
 	refusals := len(a.refusals())
 	time.AfterFunc(200*time.Millisecond, func() { close(produced) })
 	w.until("shared", func() bool { return a.owns(1)() && b.owns(1)() })
-	w.until("stored", func() bool { return w.stored(0) == 20 && w.stored(1) == 20 })
+	w.until("stored", func() bool { return w.stored(0) == 21 && w.stored(1) == 21 })
 	if n := len(a.refusals()) - refusals; n > 5 {
 		t.Errorf("%d refusals", n)
 	}

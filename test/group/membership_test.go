@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/fronta-mq/fronta"
-	"github.com/fronta-mq/fronta/internal/checker"
 )
 
 var errFailed = errors.New("the handler failed")
@@ -117,8 +116,11 @@ func TestHeartbeatFindsMembershipVoid(t *testing.T) {
 		w.until("some handled", m.accepted(5))
 		w.cluster().Fault(kfake.Fault{Keys: []kmsg.Key{heartbeat(protocol)}, Err: kerr.UnknownMemberID})
 		w.until("joined again", func() bool { assigned, _, lost := m.counts(); return lost == 2 && assigned == 4 })
-		if n := len(w.seen()); n != 0 {
-			t.Errorf("%d commits for what was lost", n)
+		// Both ownerships of both partitions begin with a commit.
+		for i, c := range w.seen() {
+			if i >= 4 || c.offset != 0 {
+				t.Errorf("a commit of offset %d for what was lost", c.offset)
+			}
 		}
 		w.until("handled", func() bool { return w.check.Report().Handled == 60 && m.Stats().Unfinished == 0 })
 		if s := m.Stats(); s.Running != 0 || s.ReadAhead != 0 || s.Bytes != 0 {
@@ -197,7 +199,6 @@ func TestSessionExpiresUnnoticed(t *testing.T) {
 func TestInstanceIDUsedTwice(t *testing.T) {
 	underBoth(t, func(t *testing.T, protocol fronta.Protocol) {
 		w := newWorld(t, 2)
-		w.check = checker.New(checker.Options{}) // the generation stays, and with it the fence
 		cfg := fronta.Config{Protocol: protocol, Client: []kgo.Opt{kgo.InstanceID("same")}}
 		a := w.join("a", cfg, accept)
 		w.until("assigned", a.owns(2))
@@ -242,7 +243,6 @@ func TestCommitIsFenced(t *testing.T) {
 func TestStaticMemberRestarts(t *testing.T) {
 	underBoth(t, func(t *testing.T, protocol fronta.Protocol) {
 		w := newWorld(t, 4)
-		w.check = checker.New(checker.Options{}) // the generation stays, and with it the fence
 		cfg := func(id string) fronta.Config {
 			return fronta.Config{Protocol: protocol, Client: []kgo.Opt{kgo.InstanceID(id)}}
 		}
@@ -377,7 +377,8 @@ func TestRevokedPartitionDrains(t *testing.T) {
 		if got := w.stored(leaving); got != 1 {
 			t.Errorf("%d is stored of what left, want 1", got)
 		}
-		w.until("handled", func() bool { return b.Stats().Accepted == 2 && a.Stats().Unfinished == 0 })
+		// What a finished behind the slow record is not handled again.
+		w.until("handled", func() bool { s := b.Stats(); return s.Accepted == 1 && s.Recalled == 1 && a.Stats().Unfinished == 0 })
 		first := b.starts()[0]
 		if first.offset != 1 {
 			t.Errorf("b began at offset %d: what ended in time was not committed", first.offset)
@@ -521,7 +522,7 @@ func TestPartitionComesBackToARunningHandler(t *testing.T) {
 		w.produce(0, keys("x", 20)...)
 		// Everything else of the partition is handled, also what another lane
 		// has behind it.
-		w.until("others", func() bool { return m.Stats().Accepted >= 22 })
+		w.until("others", func() bool { s := m.Stats(); return s.Accepted+s.Recalled >= 22 })
 		time.Sleep(10 * time.Second)
 		if n := calls.Load(); n != 1 {
 			t.Fatalf("the lane was opened: %d calls", n)

@@ -85,7 +85,9 @@ func TestPositionFallsOutOfTheLog(t *testing.T) {
 				w.until("stored", func() bool { return w.stored(0) == 10 })
 				first.stop()
 				w.produce(0, keys("b", 40)...)
-				w.check.Reset(part(0), 30)
+				for offset := int64(10); offset < 30; offset++ {
+					w.check.Discarded(part(0), offset, "retention")
+				}
 				if err := w.cluster().DeleteRecords(topic, 0, 30); err != nil {
 					t.Fatal(err)
 				}
@@ -143,7 +145,7 @@ func TestTopicIsMadeAgain(t *testing.T) {
 				w.producer.Close()
 				w.producer = w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 				old := w.check
-				w.check = checker.New(checker.Options{}) // another topic, another story
+				w.check = checker.New(promised) // another topic, another story
 				w.produce(0, keys("b", 100)...)
 				if !running {
 					m = w.join("again", cfg, accept)

@@ -83,10 +83,13 @@ func liveUnderBoth(t *testing.T, test func(*testing.T, fronta.Protocol)) {
 // newLiveWorld is newWorld in real time.
 func newLiveWorld(t *testing.T, partitions int, opts ...fake.Option) *world {
 	t.Helper()
-	w := &world{t: t, live: true, check: checker.New(checker.Options{FencesRise: true})}
+	w := &world{t: t, live: true, check: checker.New(promised)}
 	w.start(slices.Concat([]fake.Option{fake.Topic(topic, partitions)}, opts)...)
 	return w
 }
+
+// promised is what consumers on the embedded broker are held to.
+var promised = checker.Options{Progress: checker.Exact, FencesRise: true}
 
 // world is a broker, the consumers on it, and what is known of both.
 type world struct {
@@ -128,7 +131,7 @@ func (c commit) progress() (progress.Progress, error) {
 // newWorld starts a broker with topic in the given number of partitions.
 func newWorld(t *testing.T, partitions int, opts ...fake.Option) *world {
 	t.Helper()
-	w := &world{t: t, check: checker.New(checker.Options{FencesRise: true})}
+	w := &world{t: t, check: checker.New(promised)}
 	w.start(slices.Concat([]fake.Option{fake.Virtual(), fake.Topic(topic, partitions)}, opts)...)
 	return w
 }
