@@ -70,7 +70,7 @@ type member struct {
 func Run(ctx context.Context, c *cluster.Cluster, o Options, display Display) (*Summary, error) {
 	d := &day{
 		opts: o, plan: newPlan(o), cluster: c, display: display,
-		check: checker.New(checker.Options{MaxViolations: 20}), commits: newPositions(), ends: make(map[int32]int64),
+		check: checker.New(checker.Options{MaxViolations: 20, Progress: checker.Exact}), commits: newPositions(), ends: make(map[int32]int64),
 	}
 	d.shop = &shop{opts: o, bank: bank{customer: o.unlucky(), length: o.after(outage), say: d.say}}
 	d.begin()
