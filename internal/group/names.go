@@ -57,8 +57,13 @@ func (l clientLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 
 func (l clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	to := slog.LevelWarn
-	if level == kgo.LogLevelError {
+	switch {
+	case level == kgo.LogLevelError:
 		to = slog.LevelError
+	case strings.HasPrefix(msg, "received an OffsetCommitResponse after our group session has ended"):
+		// A commit was answered while the member joined again: nothing is
+		// amiss, the answer is taken into account by commit.go.
+		to = slog.LevelDebug
 	}
 	l.log.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
 }
