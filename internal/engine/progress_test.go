@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -380,9 +381,14 @@ func TestPoisonIsFound(t *testing.T) {
 			if start > maxCrashes+3 {
 				t.Fatalf("not past the record after %d starts", start)
 			}
-			dead := false
-			var r *rig
-			r = newRig(t, func(c *Config) {
+			var mu sync.Mutex
+			died := false
+			dead := func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return died
+			}
+			r := newRig(t, func(c *Config) {
 				ordered(c)
 				c.MaxCrashes, c.Discard = maxCrashes, true
 				c.Events.Discarded = func(d *Delivery, reason deadletter.Reason, err error) {
@@ -393,12 +399,11 @@ func TestPoisonIsFound(t *testing.T) {
 					letters = append(letters, d.Offset)
 				}
 				c.Handle = func(_ context.Context, d *Delivery) error {
-					if dead {
+					mu.Lock()
+					defer mu.Unlock()
+					if died || d.Offset == poison {
+						died = true
 						return errBad // the process is gone: nobody handles anything
-					}
-					if d.Offset == poison {
-						dead = true
-						return errBad
 					}
 					done[d.Offset]++
 					return nil
@@ -407,7 +412,7 @@ func TestPoisonIsFound(t *testing.T) {
 			r.Add(p0, 0, -1)
 			r.open(stored, offset, n)
 			r.Offer(p0, keyed(offset, n-offset, 7), n)
-			for !dead {
+			for !dead() {
 				s, _ := r.Snapshot(p0)
 				stored, offset = &s.Progress, s.Offset
 				r.Confirmed(s.Position)
