@@ -330,13 +330,13 @@ func TestAdmissionWaitsForProgress(t *testing.T) {
 		})
 		const room = 100
 		r.SetCapacity(room)
-		r.begin(nil, 0, 5000)
+		r.begin(nil, 0, 1500)
 		r.Add(p1, 1, 0)
 		answer := make(chan error)
-		for o := range int64(5000) {
+		for o := range int64(1500) {
 			r.on(o, func(context.Context, *Delivery) error { return r.until(answer) })
 		}
-		r.Offer(p0, keyless(p0, 0, 5000), 5000)
+		r.Offer(p0, keyless(p0, 0, 1500), 1500)
 		r.wait()
 		n := len(r.startedNow())
 		if n == 0 || n > 8*room {
@@ -353,7 +353,7 @@ func TestAdmissionWaitsForProgress(t *testing.T) {
 		r.wait()
 		r.at(p1, 100001)
 		var enc progress.Encoder
-		for range 5000 {
+		for range 1500 {
 			answer <- nil
 			r.wait()
 			s, _ := r.Snapshot(p0)
@@ -362,7 +362,7 @@ func TestAdmissionWaitsForProgress(t *testing.T) {
 				t.Fatalf("progress up to %d was cut at %d", s.Progress.Horizon(), fit.Horizon)
 			}
 		}
-		r.at(p0, 5000)
+		r.at(p0, 1500)
 		r.close()
 	})
 }
