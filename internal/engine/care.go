@@ -213,6 +213,11 @@ func (e *Engine) yieldLocked(p *Part) {
 // that they will.
 func (e *Engine) takeSuspectLocked(p *Part) *task {
 	c := p.care
+	if c.busy || c.waiting || e.careful != nil && e.careful != p {
+		// Both p and the partition whose turn it is now were in the queue of
+		// those with work. p comes back when that one yields.
+		return nil
+	}
 	if p.q.Ready() == 0 {
 		e.admitLocked(p, admitStep)
 	}
