@@ -41,6 +41,7 @@ bench:
 	$(GO) run ./cmd/fronta bench inflight
 	$(GO) run ./cmd/fronta bench settle
 	$(GO) run ./cmd/fronta bench keys
+	$(GO) run ./cmd/fronta bench progress
 
 # Each fuzz target for FUZZTIME.
 FUZZTIME ?= 30s
