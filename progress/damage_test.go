@@ -256,7 +256,7 @@ func TestImpossible(t *testing.T) {
 		"a flag that there is not":         header(1 << 10),
 		"another flag that there is not":   header(1 << 31),
 		"flags beyond 32 bits":             header(1 << 32),
-		"flags that are long":              cat(header(0)[:5], 0x80, 0),
+		"a number that is long":            cat(header(0)[:len(header(0))-1], 0x80, 0),
 		"markers without segments":         header(marked),
 		"attempts without segments":        header(attempted),
 		"steady without segments":          header(steady),
@@ -292,6 +292,7 @@ func TestImpossible(t *testing.T) {
 		"two runs and too much coded":      cat(uvarints(ten(0), 2, 1), 7, 7, 7),
 		"a million ranges and no code":     uvarints(uvarints(cat(header(segments), 0), 1<<22), 1<<20, 1<<20),
 		"more ranges than there is code":   uvarints(uvarints(cat(header(segments), 0), 1<<22), 1200, 1200),
+		"too many of them together":        uvarints(uvarints(cat(header(segments|marked), 0), 1<<40), 1<<39, 1500, 1500),
 		"a marker and nothing to place it": uvarints(uvarints(cat(header(segments|marked), 0), 1<<40), 1<<39, 0, 300),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,6 +301,11 @@ func TestImpossible(t *testing.T) {
 				p, f, err := progress.Decode(text, 100, about)
 				if r, ok := err.(*progress.Reason); !ok || r.Code != progress.Impossible || f != progress.Fronta || len(p.Segments) > 0 {
 					t.Errorf("%x: %+v, %v, %v", b, p, f, err)
+				}
+				for _, why := range []struct{ name, text string }{{"long", "shortest"}, {"together", "claims 1501 ranges, 1501 markers"}} {
+					if strings.Contains(name, why.name) && !strings.Contains(err.Error(), why.text) {
+						t.Errorf("%x: %v", b, err)
+					}
 				}
 			}
 		})

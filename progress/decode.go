@@ -20,7 +20,8 @@ import (
 //
 // What Decode allocates is bounded by the length of the text, whatever the
 // text claims: 1,200 bytes for each byte of it, and 2,000 and 150 KiB for
-// those of Parallel Consumer that are compressed.
+// those of Parallel Consumer that are compressed. To decompress takes up to
+// 9 MiB besides, which are used again.
 func Decode(text string, offset int64, b Binding) (Progress, Format, error) {
 	tag := b.tag()
 	return decode(text, offset, &tag)

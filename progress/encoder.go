@@ -526,11 +526,7 @@ func (e *Encoder) header(p *Progress, c cut) {
 
 func (e *Encoder) appendSegments(d []byte, c cut) []byte {
 	horizon, start := e.horizon(c.heads), e.from
-	lastHead := horizon - 1
-	if c.heads < e.before[len(e.ranges)] {
-		r := e.ranges[e.rangeOf(c.heads-1)]
-		lastHead = min(r.To-1, lastHead)
-	}
+	lastHead := e.ranges[e.rangeOf(c.heads-1)].To - 1
 	for i := range e.segments {
 		s := &e.segments[i]
 		flags, check := byte(0), s.Check

@@ -1,6 +1,7 @@
 package progress_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -480,6 +481,30 @@ func packed(t *testing.T, body []byte) []byte {
 	return w.EncodeAll(body, nil)
 }
 
+// streamed is a frame that does not say how long its content is.
+func streamed(t *testing.T, body []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b)
+	if err == nil {
+		_, err = w.Write(body)
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	var h zstd.Header
+	if err == nil {
+		err = h.Decode(b.Bytes())
+	}
+	if err != nil || h.HasFCS {
+		t.Fatal(err, h)
+	}
+	return b.Bytes()
+}
+
 func TestParallelConsumerRefuses(t *testing.T) {
 	t.Parallel()
 	zero := make([]byte, 1<<24)
@@ -519,6 +544,7 @@ func TestParallelConsumerRefuses(t *testing.T) {
 		"no zstd frame":             {parallel('a', 1, 2, 3, 4, 5, 6, 7, 8), progress.Damaged},
 		"half a zstd frame":         {parallel('J', claimed[:len(claimed)-2]...), progress.Damaged},
 		"unpacks to 16 MiB":         {parallel('s', packed(t, claim(4, 8*(1<<24-1), zero))...), progress.Impossible},
+		"unpacks to 16 MiB unsaid":  {parallel('s', streamed(t, claim(4, 8*(1<<24-1), zero))...), progress.Impossible},
 		"unpacks to alternate runs": {parallel('s', packed(t, claim(4, 8<<16, append([]byte(strings.Repeat("U", 1<<16)), 0)))...), progress.Impossible},
 		"unpacked length 7FFFFFFF":  {parallel('s', packed(t, claim(4, math.MaxInt32, []byte{1, 0}))...), progress.Damaged},
 		"unpacked runs negative":    {parallel('p', packed(t, []byte{0xff, 0xff, 0xff, 0xff})...), progress.Impossible},
@@ -537,6 +563,7 @@ func TestParallelConsumerRefuses(t *testing.T) {
 	refused(t, parallel('e', 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff), math.MaxInt64-1<<31-5, progress.Impossible)
 	// A gigabyte that is claimed and not there.
 	frame := packed(t, zero[:1<<20])
+	mustDecode(t, parallel('s', streamed(t, claim(4, 8*(1<<15), zero[:1<<15+1]))...), 5, progress.ParallelConsumer)
 	mustDecode(t, parallel('s', packed(t, claim(4, 8*(1<<15), zero[:1<<15+1]))...), 5, progress.ParallelConsumer)
 	if len(frame) > 200 {
 		t.Errorf("%d bytes", len(frame))
@@ -562,8 +589,11 @@ func TestExactSets(t *testing.T) {
 				if d := cmp.Diff(cutAt(finished(p), fit.Horizon), finished(&q)); d != "" || fit.Units > units || fit.Units != len(text) {
 					t.Fatalf("%+v: %s", fit, d)
 				}
-				if units == 1<<20 && fit.Horizon != p.Horizon() {
+				if units == 1<<20 && fit.Short || fit.Short != (fit.Horizon < p.Horizon()) {
 					t.Fatalf("%+v", fit)
+				}
+				if next, ok := nextFinished(p, fit.Horizon); fit.Short && (!ok || next != fit.Horizon) {
+					t.Fatalf("%+v: it could as well be %d", fit, next)
 				}
 			case 1:
 				checkParallel(t, p, rapid.SampledFrom([]int{1 << 20, 4096, 100, 30, 10}).Draw(t, "units"))

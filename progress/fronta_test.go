@@ -475,13 +475,65 @@ func markers(p *progress.Progress) (n int) {
 	return n
 }
 
+// A segment that is cut before its first head has no check: that is of the
+// head which is left out.
+func TestCheckOfCutSegment(t *testing.T) {
+	t.Parallel()
+	p := set(100, 1, 9)
+	p.Segments[0].Check = 1
+	r := rand.New(rand.NewPCG(1, 2))
+	second := random(r, 5000, 0.5, 150).Segments[0]
+	second.Check = 2
+	p.Segments = append(p.Segments, second)
+	var e progress.Encoder
+	seen := make(map[int]bool)
+	for units := range 200 {
+		l := progress.Limit{Units: units, ASCII: true}
+		text, fit := e.Append(nil, p, about, l)
+		checkLimited(t, p, string(text), fit, l)
+		got, _, err := progress.Decode(string(text), 100, about)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range got.Segments {
+			if (s.Check != 0) != (s.Heads != nil) {
+				t.Errorf("limit %+v: %+v", l, s)
+			}
+			if len(s.Heads) == 0 {
+				seen[i] = true
+			}
+		}
+	}
+	// Room for the first head and not for a second one there is at no limit of
+	// this set unless the second segment's numbers are small enough.
+	p.Segments[1] = progress.Segment{End: 1 << 40, Order: "key", Check: 2, Heads: []progress.Range{{From: 1 << 39, To: 1<<39 + 1}, {From: 1<<39 + 5000, To: 1<<39 + 5001}, {From: 1<<39 + 12345678, To: 1<<39 + 12345679}}}
+	for units := range 200 {
+		l := progress.Limit{Units: units, ASCII: true}
+		text, fit := e.Append(nil, p, about, l)
+		checkLimited(t, p, string(text), fit, l)
+		got, _, _ := progress.Decode(string(text), 100, about)
+		for i, s := range got.Segments {
+			if len(s.Heads) == 0 {
+				seen[i] = true
+			}
+		}
+	}
+	if !seen[1] {
+		t.Error("no limit cuts the second segment before its first head")
+	}
+}
+
 // H-019: the prefix that is kept is nearly as large as it can be, in every
 // kind of set.
 func TestLargestPrefix(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	var e progress.Encoder
-	for name, p := range kinds(r, 40_000) {
+	window := 30_000
+	if testing.Short() {
+		window = 5_000
+	}
+	for name, p := range kinds(r, window) {
 		for _, units := range []int{40, 64, 100, 512, 1000, 4096} {
 			for _, ascii := range []bool{false, true} {
 				l := progress.Limit{Units: units, ASCII: ascii}

@@ -1,9 +1,11 @@
 package progress
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math"
 	"sync"
 
@@ -171,38 +173,54 @@ func (s *spans) bits(body []byte, e parallelEncoding) {
 	}
 }
 
-// What a compressed body may have when it is unpacked.
 const (
+	// What a compressed body may have when it is unpacked.
 	unpackedPerByte = 512 // of the text
 	unpackedLeast   = 64 << 10
+
+	// maxWindow is how far back a frame may refer. Parallel Consumer's frames
+	// ask for 2 MiB, however short they are.
+	maxWindow = 8 << 20
 )
 
-var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
-})
+// unpackers are decompressors. Each holds a window, which is too much to
+// allocate for every text.
+var unpackers = sync.Pool{New: func() any {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecodeBuffersBelow(0))
+	if err != nil {
+		return err
+	}
+	return z
+}}
 
 // unpack decompresses into at most limit bytes. It takes as much memory as
 // comes out, not what the frame claims.
 func unpack(packed []byte, limit int) ([]byte, error) {
-	z, err := unpacker()
-	if err != nil {
-		return nil, refuse(Unsupported, "its compression can't be read: %v", err)
-	}
 	var h zstd.Header
 	if h.Decode(packed) == nil && h.HasFCS && h.FrameContentSize > uint64(limit) {
 		return nil, refuse(Impossible, "its compressed body has %d bytes, too much for its length", h.FrameContentSize)
 	}
-	for room := min(4*len(packed)+4096, limit); ; room = min(4*room, limit) {
-		b, err := z.DecodeAll(packed, make([]byte, 0, room))
-		switch {
-		case err == nil && len(b) <= room:
-			return b, nil
-		case err != nil && !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return nil, refuse(Damaged, "its compressed body can't be unpacked: %v", err)
-		case room == limit:
+	z, ok := unpackers.Get().(*zstd.Decoder)
+	if !ok {
+		return nil, refuse(Unsupported, "its compression can't be read")
+	}
+	defer unpackers.Put(z)
+	err := z.Reset(bytes.NewReader(packed))
+	var b []byte
+	for n := 0; err == nil; {
+		if len(b) == cap(b) {
+			b = append(make([]byte, 0, min(max(4*cap(b), 4096), limit+1)), b...)
+		}
+		n, err = z.Read(b[len(b):cap(b)])
+		if b = b[:len(b)+n]; len(b) > limit {
 			return nil, refuse(Impossible, "its compressed body has more than %d bytes, too much for its length", limit)
 		}
 	}
+	if !errors.Is(err, io.EOF) {
+		return nil, refuse(Damaged, "its compressed body can't be unpacked: %v", err)
+	}
+	return b, nil
 }
 
 // AppendParallelConsumer appends to dst the text with which Parallel Consumer

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -328,4 +329,30 @@ func ExampleBound() {
 	// offsets from its first unfinished one on. Whichever offsets these are:
 	fmt.Println(progress.Bound(1_000_000, 500) <= progress.Limit{Units: 4096}.Bytes()-progress.HeaderBytes)
 	// Output: true
+}
+
+// Data has no more than 64 ranges for each of its bytes: it is filled up.
+func TestPadding(t *testing.T) {
+	t.Parallel()
+	var e progress.Encoder
+	for _, ranges := range []int{1000, 1600, 2000, 10_000, 100_000} {
+		p := set(0, slices.Repeat([]int64{1}, 2*ranges)...)
+		text, fit := e.Append(nil, p, about, progress.Limit{Units: plenty})
+		b := progress.Data(string(text))
+		if least := (ranges + 63) / 64; fit.Short || len(b) < least || ranges >= 2000 && len(b) != least {
+			t.Errorf("%d ranges in %d bytes, %+v", ranges, len(b), fit)
+		}
+		if _, _, err := progress.Decode(string(text), 0, about); err != nil {
+			t.Error(err)
+		}
+		if ranges < 2000 {
+			continue
+		}
+		for _, wrong := range [][]byte{b[:len(b)-1], append(slices.Clone(b), 0), append(slices.Clone(b[:len(b)-1]), 1)} {
+			_, _, err := progress.Decode(progress.ASCII(progress.Seal(slices.Clone(wrong))), 0, about)
+			if r, ok := err.(*progress.Reason); !ok || r.Code != progress.Impossible {
+				t.Errorf("%d ranges in %d bytes: %v", ranges, len(wrong), err)
+			}
+		}
+	}
 }
