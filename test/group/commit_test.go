@@ -1,7 +1,6 @@
 package group_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -528,31 +527,4 @@ func TestUnstableOffsets(t *testing.T) {
 		second.stop()
 		w.verdict()
 	})
-}
-
-// H-032
-func TestMetadataOfOthersIsIgnored(t *testing.T) {
-	for name, metadata := range map[string]*string{"null": nil, "empty": kmsg.StringPtr(""), "text": kmsg.StringPtr("somebody's")} {
-		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
-				w := newWorld(t, 2)
-				w.produce(0, keys("a", 10)...)
-				w.produce(1, keys("a", 10)...)
-				w.check.Reset(part(0), 5)
-				req := kmsg.NewPtrOffsetCommitRequest()
-				req.Group, req.Generation = group, -1
-				req.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, TopicID: w.cluster().TopicInfo(topic).TopicID, Partitions: []kmsg.OffsetCommitRequestTopicPartition{
-					{Partition: 0, Offset: 5, LeaderEpoch: -1, Metadata: metadata},
-				}}}
-				if _, err := req.RequestWith(context.Background(), w.client()); err != nil {
-					t.Fatal(err)
-				}
-				m := w.join("a", fronta.Config{}, accept)
-				w.until("handled", m.accepted(15))
-				m.stop()
-				w.commits = w.commits[1:] // that was ours
-				w.verdict()
-			})
-		})
-	}
 }
