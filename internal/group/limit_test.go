@@ -70,9 +70,9 @@ func searched(p *progress.Progress, b brokers, limit progress.Limit, taken, told
 // H-026
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	for _, heads := range []int{300, 2_000, 30_000} {
-		for _, most := range []int{64, 512, 4096, 32767} {
-			for _, limit := range []int{0, 1, 20, 40, 100, 511, 1000, 4000, 4096} {
+	for _, heads := range []int{300, 2_000, 20_000} {
+		for _, most := range []int{64, 512, 4096} {
+			for _, limit := range []int{0, 20, 40, 100, 511, 1000, 4000} {
 				for _, inBytes := range []bool{false, true} {
 					for _, told := range []int{0, limit, 4096} {
 						name := fmt.Sprintf("heads=%d most=%d limit=%d bytes=%v told=%d", heads, most, limit, inBytes, told)

@@ -119,7 +119,7 @@ func TestOneCommitAtATime(t *testing.T) {
 func TestLostAnswerThatIsAppliedLate(t *testing.T) {
 	underBoth(t, func(t *testing.T, protocol fronta.Protocol) {
 		w := newWorld(t, 1)
-		m := w.join("a", fronta.Config{Protocol: protocol}, accept)
+		m := w.join("a", fronta.Config{Protocol: protocol, DrainTimeout: time.Second}, stuck)
 		w.until("assigned", m.owns(1))
 
 		var sent atomic.Pointer[kmsg.OffsetCommitRequest]
@@ -141,7 +141,8 @@ func TestLostAnswerThatIsAppliedLate(t *testing.T) {
 		w.produce(0, keys("a", 100)...)
 		w.until("commit of 100", func() bool { return sent.Load() != nil })
 		w.produce(0, keys("b", 40)...)
-		w.until("commit of 140", func() bool { return w.stored(0) == 140 })
+		w.produce(0, "stuck", "c", "d")
+		w.until("commit of 140", func() bool { told := w.told(0); return told.Offset == 140 && told.Horizon() == 143 })
 		cut.Remove()
 
 		late, lost := kmsg.NewPtrOffsetCommitRequest(), sent.Load()
@@ -156,11 +157,14 @@ func TestLostAnswerThatIsAppliedLate(t *testing.T) {
 			t.Fatalf("the late commit was not applied: %v, stored %d", err, w.stored(0))
 		}
 		began := time.Now()
-		w.until("the newest is stored again", func() bool { return w.stored(0) == 140 })
+		w.until("the newest is stored again", func() bool { told := w.told(0); return told.Offset == 140 && told.Horizon() == 143 })
 		if d := time.Since(began); d > 2*time.Second {
 			t.Errorf("the older offset stood for %s", d)
 		}
 		m.stop()
+		last := w.join("last", fronta.Config{Protocol: protocol}, accept)
+		w.until("all", func() bool { return w.stored(0) == 143 })
+		last.stop()
 		w.verdict()
 	})
 }
