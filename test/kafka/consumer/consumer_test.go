@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -365,5 +366,17 @@ func TestOddRecords(t *testing.T) {
 			t.Errorf("key %q changed on its way: key %q, %d bytes of value (nil %t), %d headers, timestamp %s instead of %s",
 				r.Key, l.Key, len(l.Value), l.Value == nil, len(l.Headers), l.Origin.Timestamp, r.Timestamp)
 		}
+	}
+}
+func addPartitions(t *testing.T, w *world) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	resp, err := kadm.NewClient(w.client).CreatePartitions(ctx, 2, w.topic)
+	if err == nil {
+		_, err = resp.On(w.topic, func(r *kadm.CreatePartitionsResponse) error { return r.Err })
+	}
+	if err != nil {
+		t.Fatalf("add partitions to %s: %v", w.topic, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -44,9 +45,13 @@ type world struct {
 	group   string
 	config  func(*fronta.Config)
 
-	mu       sync.Mutex
 	produced int
+
+	mu       sync.Mutex
+	keys     map[at]string
+	numbers  map[int]at
 	finished map[at]bool // accepted or dead-lettered
+	fence    int64       // the highest that was seen
 	changed  chan struct{}
 }
 
@@ -59,9 +64,10 @@ func newWorld(t *testing.T, cluster *kafkatest.Cluster, partitions int, config f
 	t.Helper()
 	name := fmt.Sprintf("w%d", time.Now().UnixNano())
 	w := &world{
-		t: t, cluster: cluster, client: cluster.NewClient(t), check: checker.New(checker.Options{}),
+		t: t, cluster: cluster, client: cluster.NewClient(t),
+		check: checker.New(checker.Options{Progress: checker.Exact, FencesRise: true}),
 		topic: name, letters: name + ".dlq", group: name, config: config,
-		finished: make(map[at]bool), changed: make(chan struct{}),
+		keys: make(map[at]string), numbers: make(map[int]at), finished: make(map[at]bool), changed: make(chan struct{}),
 	}
 	cluster.CreateTopic(t, w.topic, partitions, nil)
 	cluster.CreateTopic(t, w.letters, partitions, nil)
@@ -71,16 +77,28 @@ func newWorld(t *testing.T, cluster *kafkatest.Cluster, partitions int, config f
 // produce writes n records with keys in turn, and tells the judge.
 func (w *world) produce(n, keys int) {
 	w.t.Helper()
+	w.produceAs(n, func(i int) string { return "key-" + strconv.Itoa(i%keys) })
+}
+
+// produceAs writes n records, the values counting on, with the key for each value, and tells the judge.
+func (w *world) produceAs(n int, key func(i int) string) {
+	w.t.Helper()
 	records := make([]*kgo.Record, n)
 	for i := range records {
-		k := (w.produced + i) % keys
-		records[i] = &kgo.Record{Topic: w.topic, Key: fmt.Appendf(nil, "key-%d", k), Value: fmt.Appendf(nil, "%d", w.produced+i)}
+		number := w.produced + i
+		records[i] = &kgo.Record{Topic: w.topic, Key: []byte(key(number)), Value: strconv.AppendInt(nil, int64(number), 10)}
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	if err := w.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		w.t.Fatalf("produce to %s: %v", w.topic, err)
 	}
+	w.mu.Lock()
+	for i, r := range records {
+		w.keys[at{r.Partition, r.Offset}] = string(r.Key)
+		w.numbers[w.produced+i] = at{r.Partition, r.Offset}
+	}
+	w.mu.Unlock()
 	for _, r := range records {
 		w.check.Produced(checker.Partition{Topic: r.Topic, Partition: r.Partition}, r.Offset, string(r.Key))
 	}
@@ -95,7 +113,59 @@ func (w *world) done(partition int32, offset int64) {
 	w.wakeLocked()
 }
 
-// wakeLocked has those who wait look again.
+// count is how many records are finished.
+func (w *world) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.finished)
+}
+
+func (w *world) isDone(a at) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.finished[a]
+}
+
+// fenced notes a fence.
+func (w *world) fenced(fence int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fence = max(w.fence, fence)
+}
+
+// nextFence is higher than all that were seen.
+func (w *world) nextFence() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fence + 1
+}
+
+// forget begins to count anew what is finished.
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.finished)
+}
+
+// find is where the record with a number is.
+func (w *world) find(number int) at {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a, ok := w.numbers[number]
+	if !ok {
+		w.t.Fatalf("no record %d was produced", number)
+	}
+	return a
+}
+
+// wake has those who wait look again.
+func (w *world) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakeLocked()
+}
+
 func (w *world) wakeLocked() {
 	close(w.changed)
 	w.changed = make(chan struct{})
@@ -148,7 +218,7 @@ func (w *world) join(name string, handle fronta.HandlerFunc, more ...func(*front
 	m := &member{w: w, name: name, end: make(chan error, 1)}
 	cfg := fronta.Config{
 		Client: append(w.cluster.Opts(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond)),
-		Group:  w.group, Topics: []string{w.topic}, CommitInterval: 200 * time.Millisecond,
+		Group:  w.group, Topics: []string{w.topic}, CommitInterval: commitInterval,
 		DeadLetter: fronta.DeadLetterTopic(w.letters), MaxDeliveries: 4, Retry: fronta.ConstantBackoff(20 * time.Millisecond),
 		Middleware: []fronta.Middleware{m.watch}, Hooks: []any{m},
 		Logger: slog.New(slog.DiscardHandler),
@@ -183,6 +253,7 @@ func (m *member) leave() {
 func (m *member) watch(next fronta.Handler) fronta.Handler {
 	return fronta.HandlerFunc(func(ctx context.Context, r *fronta.Record) (err error) {
 		p := checker.Partition{Topic: r.Topic, Partition: r.Partition}
+		m.w.fenced(r.Fence)
 		m.w.check.Started(m.name, p, r.Offset, r.DeliveryCount, r.Fence)
 		result := checker.Failed
 		defer func() {
@@ -224,9 +295,7 @@ func (m *member) OnLost(tps []fronta.TopicPartition, _ error) {
 
 func (m *member) OnCommitted(tp fronta.TopicPartition, offset int64) {
 	m.w.check.Committed(m.name, checker.Partition{Topic: tp.Topic, Partition: tp.Partition}, offset)
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	m.w.wakeLocked()
+	m.w.wake()
 }
 
 func (m *member) OnDeadLettered(r *fronta.Record, reason deadletter.Reason, _ error) {
@@ -251,22 +320,18 @@ func (w *world) judge() checker.Report {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	admin := kadm.NewClient(w.client)
-	ends, err := admin.ListEndOffsets(ctx, w.topic)
+	ends, err := kadm.NewClient(w.client).ListEndOffsets(ctx, w.topic)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	stored, err := admin.FetchOffsets(ctx, w.group)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	stored := w.stored()
 	ends.Each(func(end kadm.ListedOffset) {
-		have, ok := stored.Lookup(end.Topic, end.Partition)
-		if (!ok && end.Offset > 0) || ok && have.At != end.Offset {
-			w.t.Errorf("%s/%d: committed %d, the log ends at %d", end.Topic, end.Partition, have.At, end.Offset)
-		}
-		if have.Metadata != "" {
-			w.t.Errorf("%s/%d: metadata %q", end.Topic, end.Partition, have.Metadata) // H-029
+		have, ok := stored[end.Partition]
+		switch {
+		case !ok && end.Offset > 0:
+			w.t.Errorf("%s/%d: nothing is committed, the log ends at %d", end.Topic, end.Partition, end.Offset)
+		case ok && (have.offset != end.Offset || len(have.Segments) > 0):
+			w.t.Errorf("%s/%d: committed %d with %+v, the log ends at %d", end.Topic, end.Partition, have.offset, have.Progress, end.Offset)
 		}
 	})
 	return report

@@ -63,6 +63,8 @@ public class Interop {
                 .commitMode(CommitMode.PERIODIC_CONSUMER_SYNC)
                 .commitInterval(Duration.ofMillis(200))
                 .maxConcurrency(16)
+                // Else the records behind a stuck one, once they are a few times the concurrency, keep it from reading on.
+                .messageBufferSize(10_000)
                 // A stuck record that is let go at the end is not tried again.
                 .retryDelayProvider(record -> Duration.ofHours(1))
                 .build();
