@@ -66,6 +66,19 @@ func TestCoder(t *testing.T) {
 				}
 			}
 		}
+		// The same without a carry, and with more behind it.
+		less := append([]byte(nil), code...)
+		for i := len(less) - 1; i >= 0; i-- {
+			if less[i]--; less[i] != 0xFF {
+				break
+			}
+		}
+		for other := range 256 {
+			longer := append(append([]byte(nil), less...), byte(other))
+			if same, done := read(longer); same && done {
+				t.Fatalf("round %d: %x and %x are read alike", round, code, longer)
+			}
+		}
 		if n := len(code); n > 0 {
 			if same, done := read(code[:n-1]); same && done {
 				t.Fatalf("round %d: %x and %x are read alike", round, code, code[:n-1])

@@ -546,6 +546,7 @@ func TestParallelConsumerRefuses(t *testing.T) {
 		"unpacks to 16 MiB":         {parallel('s', packed(t, claim(4, 8*(1<<24-1), zero))...), progress.Impossible},
 		"unpacks to 16 MiB unsaid":  {parallel('s', streamed(t, claim(4, 8*(1<<24-1), zero))...), progress.Impossible},
 		"unpacks to alternate runs": {parallel('s', packed(t, claim(4, 8<<16, append([]byte(strings.Repeat("U", 1<<16)), 0)))...), progress.Impossible},
+		"a window of 16 MiB":        {parallel('J', 0x28, 0xb5, 0x2f, 0xfd, 0x00, 14<<3, 0x21, 0, 0, 0, 1, 0, 1), progress.Damaged},
 		"unpacked length 7FFFFFFF":  {parallel('s', packed(t, claim(4, math.MaxInt32, []byte{1, 0}))...), progress.Damaged},
 		"unpacked runs negative":    {parallel('p', packed(t, []byte{0xff, 0xff, 0xff, 0xff})...), progress.Impossible},
 		"bytes":                     {parallel('L', 1, 0, 1), progress.Unsupported},
@@ -563,6 +564,7 @@ func TestParallelConsumerRefuses(t *testing.T) {
 	refused(t, parallel('e', 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff), math.MaxInt64-1<<31-5, progress.Impossible)
 	// A gigabyte that is claimed and not there.
 	frame := packed(t, zero[:1<<20])
+	mustDecode(t, parallel('J', 0x28, 0xb5, 0x2f, 0xfd, 0x00, 13<<3, 0x21, 0, 0, 0, 1, 0, 1), 5, progress.ParallelConsumer) // 8 MiB
 	mustDecode(t, parallel('s', streamed(t, claim(4, 8*(1<<15), zero[:1<<15+1]))...), 5, progress.ParallelConsumer)
 	mustDecode(t, parallel('s', packed(t, claim(4, 8*(1<<15), zero[:1<<15+1]))...), 5, progress.ParallelConsumer)
 	if len(frame) > 200 {

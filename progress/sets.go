@@ -13,7 +13,6 @@ import (
 // collects the unfinished ones between them.
 type spans struct {
 	at    int64 // everything below it is known
-	last  int64 // where the last of the heads ends
 	most  int   // of heads
 	count int
 	heads []Range // unless they are only counted
@@ -24,7 +23,7 @@ type spans struct {
 // no more is allocated than is needed. A text of so many bytes may tell of as
 // many ranges as one of fronta's format.
 func collect(text string, offset int64, read func(s *spans)) (Progress, error) {
-	s := spans{at: offset, last: -1, most: itemsPerByte * len(text)}
+	s := spans{at: offset, most: itemsPerByte * len(text)}
 	counted := s
 	if read(&counted); counted.err != nil {
 		return Progress{}, counted.err
@@ -41,7 +40,8 @@ func collect(text string, offset int64, read func(s *spans)) (Progress, error) {
 	return p, nil
 }
 
-// unfinished takes n offsets, and says whether that was possible.
+// unfinished takes n offsets, and says whether that was possible. It is not
+// called twice without finished offsets in between.
 func (s *spans) unfinished(n int64) bool {
 	from := s.at
 	if !s.finished(n) {
@@ -50,21 +50,14 @@ func (s *spans) unfinished(n int64) bool {
 	if n == 0 {
 		return true
 	}
-	if s.last == from {
-		if s.heads != nil {
-			s.heads[len(s.heads)-1].To = s.at
-		}
-	} else {
-		if s.count == s.most {
-			s.err = refuse(Impossible, "it tells of more than %d ranges of unfinished records, too many for its length", s.most)
-			return false
-		}
-		s.count++
-		if s.heads != nil {
-			s.heads = append(s.heads, Range{From: from, To: s.at})
-		}
+	if s.count == s.most {
+		s.err = refuse(Impossible, "it tells of more than %d ranges of unfinished records, too many for its length", s.most)
+		return false
 	}
-	s.last = s.at
+	s.count++
+	if s.heads != nil {
+		s.heads = append(s.heads, Range{From: from, To: s.at})
+	}
 	return true
 }
 
