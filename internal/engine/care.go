@@ -118,7 +118,12 @@ func (e *Engine) careProgressLocked(p *Part, s *Snapshot, horizon int64) {
 	case p.care != nil:
 		s.Progress.Reach = p.care.until
 	case p.reaching:
-		s.reach = max(p.q.Horizon(), horizon) + reachAhead
+		// Behind a gap the next record may be far off.
+		s.reach = max(p.q.Horizon(), horizon)
+		if p.stagedN > 0 {
+			s.reach = max(s.reach, p.staged[0].tasks[0].Offset)
+		}
+		s.reach += reachAhead
 		s.Progress.Reach = s.reach
 	}
 	for offset := range p.crashes {
@@ -151,32 +156,29 @@ func (e *Engine) careConfirmedLocked(p *Part, at Position) {
 		return
 	}
 	p.reach = max(p.reach, at.reach)
+	e.reachLocked(p)
 }
 
 // reachLocked asks for a commit that lets p admit more, in good time.
 func (e *Engine) reachLocked(p *Part) {
-	if p.reaching && p.care == nil && p.asked < p.reach && p.stagedN > 0 && p.staged[0].tasks[0].Offset >= p.reach-reachAhead/2 {
+	if p.reaching && p.care == nil && !p.gated && p.asked < p.reach && p.stagedN > 0 && p.staged[0].tasks[0].Offset >= p.reach-reachAhead/2 {
 		p.asked = p.reach
 		e.urgentLocked(p)
 	}
 }
 
-// carefulLocked says whether a record of a careful partition can be started,
-// or its being started be prepared. When nothing is left to be careful about
-// the partition is an ordinary one again.
-func (e *Engine) carefulLocked(p *Part) bool {
+// caringLocked says whether a careful partition has to wait: for its suspect,
+// for the brokers to know of it, or for another partition's. When nothing is
+// left to be careful about the partition is an ordinary one again.
+func (e *Engine) caringLocked(p *Part) bool {
 	c := p.care
 	if c.busy || c.waiting || e.careful != nil && e.careful != p {
-		return false
-	}
-	if p.q.Ready() > 0 || e.admissibleLocked(p) {
 		return true
 	}
-	if p.reading < c.until || p.stagedN > 0 && p.staged[0].tasks[0].Offset < c.until {
-		return false
+	if p.q.Ready() == 0 && p.reading >= c.until && (p.stagedN == 0 || p.staged[0].tasks[0].Offset >= c.until) {
+		e.endCareLocked(p)
 	}
-	e.endCareLocked(p)
-	return true
+	return false
 }
 
 func (e *Engine) endCareLocked(p *Part) {
@@ -241,18 +243,34 @@ func (e *Engine) takeSuspectLocked(p *Part) *task {
 		c.waiting, p.suspect = true, t.Offset
 		e.careful = p
 		e.urgentLocked(p)
+		e.losePatienceLocked(p, func() bool { return c.waiting && p.suspect == t.Offset })
 		return nil
 	}
 	c.busy, c.slot, c.marked = true, s, -1
 	e.careful = p
+	e.losePatienceLocked(p, func() bool {
+		if !c.busy || c.slot != s || p.tasks[s] != t {
+			return false
+		}
+		c.busy = false
+		return true
+	})
+	e.claimLocked(p)
+	return t
+}
+
+// losePatienceLocked lets others have their turn in a while, if still says then
+// that p keeps them from it: a record that takes long, or a partition whose
+// commits are refused while others' are not, does not hold up the rest.
+func (e *Engine) losePatienceLocked(p *Part, still func() bool) {
+	c := p.care
 	if c.patience != nil {
 		c.patience.Stop()
 	}
 	c.patience = time.AfterFunc(carePatience, func() {
 		var fx effects
 		e.mu.Lock()
-		if p.care == c && c.busy && c.slot == s && p.tasks != nil && p.tasks[s] == t {
-			c.busy = false
+		if p.open && p.care == c && still() {
 			e.yieldLocked(p)
 			e.readyLocked(p)
 			e.wakeLocked(&fx)
@@ -260,8 +278,6 @@ func (e *Engine) takeSuspectLocked(p *Part) *task {
 		e.mu.Unlock()
 		fx.run()
 	})
-	e.claimLocked(p)
-	return t
 }
 
 // survivedLocked is told that an attempt has ended and the process has not.

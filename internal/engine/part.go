@@ -210,6 +210,7 @@ func (e *Engine) Offer(tp TopicPartition, records []*kgo.Record, end int64) {
 	e.bytes += bytes
 	e.staged += n
 
+	e.reachLocked(p)
 	e.readyLocked(p)
 	e.wakeLocked(&fx)
 	e.mu.Unlock()
@@ -229,15 +230,16 @@ func (e *Engine) rewindLocked(old *Part, first int64, fx *effects) *Part {
 		e.breakRunLocked(old.run)
 	}
 	kept := old.belowLocked(first)
-	start, held := min(old.q.Frontier(), old.q.Horizon(), first), old.held
+	start, held, careful := min(old.q.Frontier(), old.q.Horizon(), first), old.held, old.care
 	e.closePartLocked(old, ErrLost, fx)
 
 	p := e.addLocked(old.TopicPartition, old.Fence, start)
 	p.paused, p.gated = old.paused, old.gated
 	p.begun, p.starts, p.crashes = old.begun, old.starts, old.crashes
 	p.reaching, p.reach = old.reaching, old.reach
-	if c := old.care; c != nil {
-		p.care = &care{until: c.until, marked: -1}
+	p.version = old.version + 1 // or what is new would look like what was committed
+	if careful != nil {
+		p.care = &care{until: careful.until, marked: -1}
 	}
 	if p.held = held; held {
 		e.intake.heldN++
@@ -289,11 +291,21 @@ func (p *Part) belowLocked(offset int64) (kept []task) {
 	})
 	for _, b := range p.staged {
 		for i := range b.tasks {
-			keep(&b.tasks[i], 0)
+			keep(&b.tasks[i], b.tasks[i].DeliveryCount-1+p.storedAttempts(b.tasks[i].Offset))
 		}
 	}
 	slices.SortFunc(kept, func(a, b task) int { return cmp.Compare(a.Offset, b.Offset) })
 	return kept
+}
+
+// storedAttempts is how many attempts a former owner counted of a record that is
+// not read again yet.
+func (p *Part) storedAttempts(offset int64) int {
+	i, ok := slices.BinarySearchFunc(p.attempts, offset, func(c progress.Count, o int64) int { return cmp.Compare(c.Offset, o) })
+	if !ok {
+		return 0
+	}
+	return p.attempts[i].N
 }
 
 // admitStep is how many staged records are admitted at once when nothing is
@@ -355,7 +367,9 @@ func (e *Engine) laneOf(t *task) {
 // one record, however large it is.
 func (e *Engine) fullLocked(p *Part) bool {
 	if p.stagedN > 0 {
-		if next := p.staged[0].tasks[0].Offset; next >= p.reach || !e.fitsLocked(p, next) {
+		next := p.staged[0].tasks[0].Offset
+		e.passToldLocked(p, next)
+		if next >= p.reach || !e.fitsLocked(p, next) {
 			return true
 		}
 	}
@@ -491,8 +505,10 @@ func (e *Engine) readyLocked(p *Part) {
 	if p.inReady || !p.open || p.paused || p.q == nil || p.gated || p.halted.Load() {
 		return
 	}
+	if p.care != nil && e.caringLocked(p) {
+		return
+	}
 	switch {
-	case p.care != nil && !e.carefulLocked(p):
 	case p.q.Ready() > 0 || e.admissibleLocked(p):
 		p.inReady = true
 		e.ready.push(p)

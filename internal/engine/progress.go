@@ -220,6 +220,7 @@ func (e *Engine) recallLocked(p *Part, t *task) recalled {
 	switch p.q.Recall(t.Offset, lane, s.check) {
 	case queue.Finished:
 		e.counters.Recalled++
+		p.epochLocked(t.Offset, t.LeaderEpoch)
 		p.bytes -= int64(t.size)
 		e.bytes -= int64(t.size)
 		return finished
@@ -250,6 +251,16 @@ func (e *Engine) forgotLocked(p *Part, at int64) {
 	}
 }
 
+// passToldLocked is called when the next record to admit is the one at next. If
+// it lies beyond all that former owners told of, so does reading, though the
+// last records they told of may be gone: markers are of no use any more then.
+func (e *Engine) passToldLocked(p *Part, next int64) {
+	if p.told > 0 && next >= p.told && p.q.Resuming() {
+		p.q.Advance(p.told)
+		e.forgotLocked(p, p.told)
+	}
+}
+
 func (e *Engine) forgetLocked(p *Part, at int64, why error) {
 	horizon := p.told
 	p.attempts = nil
@@ -263,8 +274,8 @@ func (e *Engine) forgetLocked(p *Part, at int64, why error) {
 // would be the first of its lane, however the others end. Otherwise admission
 // waits for some of them to end.
 func (e *Engine) fitsLocked(p *Part, next int64) bool {
-	if e.capacity == 0 || next < p.told {
-		return true
+	if e.capacity == 0 || next < p.told || p.q.Len() == 0 {
+		return true // where nothing is unfinished, nothing would ever make room
 	}
 	heads := p.q.Heads()
 	if e.cfg.Exact {
@@ -405,8 +416,8 @@ func (e *Engine) draftLocked(p *Part, clean bool) draft {
 	p.q.Snapshot(d.core, e.cfg.Exact)
 	d.s.Position = p.positionLocked()
 	epoch := p.epoch
-	if d.core.Horizon > p.q.Horizon() {
-		epoch = p.toldAt
+	if p.toldEnd > 0 && d.core.Horizon >= p.toldEnd {
+		epoch = max(epoch, p.toldAt) // the record that had it may be gone
 	}
 	if d.s.Offset > p.q.Horizon() {
 		d.s.Epoch = p.toldAt
