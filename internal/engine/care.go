@@ -243,7 +243,15 @@ func (e *Engine) takeSuspectLocked(p *Part) *task {
 		c.waiting, p.suspect = true, t.Offset
 		e.careful = p
 		e.urgentLocked(p)
-		e.losePatienceLocked(p, func() bool { return c.waiting && p.suspect == t.Offset })
+		e.losePatienceLocked(p, func() bool {
+			if !c.waiting || p.suspect != t.Offset {
+				return false
+			}
+			// Not to be named while another partition's suspect runs.
+			c.waiting, p.suspect = false, -1
+			p.version++
+			return true
+		})
 		return nil
 	}
 	c.busy, c.slot, c.marked = true, s, -1

@@ -156,13 +156,12 @@ func (e *Engine) toldOf(p *Part, t *task) {
 		i++
 	}
 	o, s := &p.orders[i], t.state()
-	lane, err := t.lane, s.keyErr
+	err := s.keyErr
 	switch {
 	case o.former:
-		lane, err = o.Lane(t.Delivery.Record)
-		s.former = lane
+		s.former, err = o.Lane(t.Delivery.Record)
 	case e.cfg.LaneInside:
-		lane, err = o.Lane(t.Delivery.Record)
+		_, err = o.Lane(t.Delivery.Record)
 	}
 	if err == nil && o.Check != nil {
 		s.check = o.checkOf(t.Delivery.Record)
