@@ -19,10 +19,14 @@ func flat(m map[string][]int32) []engine.TopicPartition {
 			tps = append(tps, engine.TopicPartition{Topic: topic, Partition: p})
 		}
 	}
+	sortNames(tps)
+	return tps
+}
+
+func sortNames(tps []engine.TopicPartition) {
 	slices.SortFunc(tps, func(a, b engine.TopicPartition) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-	return tps
 }
 
 func byTopic(tps []engine.TopicPartition) map[string][]int32 {

@@ -390,5 +390,6 @@ func (s *session) tell(starts []*start, fence int64) {
 	for i, st := range starts {
 		tps[i] = st.TopicPartition
 	}
+	sortNames(tps)
 	f(tps, fence)
 }
