@@ -53,31 +53,31 @@ func unitsOf(text string) (n int) {
 	return n
 }
 
-// topicIDs are the ids under which a session reads its topics: what they were
-// when the topic's partitions were assigned last. A commit is never bound to a
-// topic that was made again meanwhile under the same name (H-056).
+// topicIDs are the ids of the topics under which a session reads partitions:
+// what they were when each was assigned. A commit is never bound to a topic that
+// was made again meanwhile under the same name (H-056).
 type topicIDs struct {
 	mu sync.Mutex
-	m  map[string][16]byte
+	m  map[engine.TopicPartition][16]byte
 }
 
-func (t *topicIDs) has(topic string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.m[topic] != [16]byte{}
+// has says whether the id is known. Brokers before Kafka 2.8 have none.
+func (t *topicIDs) has(tp engine.TopicPartition) bool {
+	return t.binding(tp).TopicID != [16]byte{}
 }
 
-func (t *topicIDs) set(topic string, id [16]byte) {
+func (t *topicIDs) set(tp engine.TopicPartition, id [16]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.m == nil {
-		t.m = make(map[string][16]byte)
+		t.m = make(map[engine.TopicPartition][16]byte)
 	}
-	t.m[topic] = id
+	t.m[tp] = id
 }
 
+// binding is what the texts about tp are bound to.
 func (t *topicIDs) binding(tp engine.TopicPartition) progress.Binding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return progress.Binding{TopicID: t.m[tp.Topic], Partition: tp.Partition}
+	return progress.Binding{TopicID: t.m[tp], Partition: tp.Partition}
 }

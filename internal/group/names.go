@@ -60,6 +60,9 @@ type clientLog struct{ log *slog.Logger }
 func (l clientLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 
 func (l clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	if msg == "unable to commit offset for topic partition" {
+		return // commitFailed tells of it, with more
+	}
 	to := slog.LevelWarn
 	switch {
 	case level == kgo.LogLevelError:

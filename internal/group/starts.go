@@ -155,8 +155,12 @@ func (s *session) moveUp(ctx context.Context, resume []*start, offsets map[strin
 func (s *session) topics(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (first map[string]int, err error) {
 	d := s.d
 	var ask []string
-	for topic := range offsets {
-		if d.cfg.StartLatest || !s.ids.has(topic) {
+	for topic, partitions := range offsets {
+		unknown := d.cfg.StartLatest
+		for partition := range partitions {
+			unknown = unknown || !s.ids.has(engine.TopicPartition{Topic: topic, Partition: partition})
+		}
+		if unknown {
 			ask = append(ask, topic)
 		}
 	}
@@ -184,8 +188,10 @@ func (s *session) topics(ctx context.Context, offsets map[string]map[int32]kgo.O
 		if t.Topic == nil || t.ErrorCode != 0 {
 			continue
 		}
-		if !s.ids.has(*t.Topic) {
-			s.ids.set(*t.Topic, t.TopicID)
+		for partition := range offsets[*t.Topic] {
+			if tp := (engine.TopicPartition{Topic: *t.Topic, Partition: partition}); !s.ids.has(tp) {
+				s.ids.set(tp, t.TopicID)
+			}
 		}
 		if !d.cfg.StartLatest {
 			continue

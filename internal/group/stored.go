@@ -49,6 +49,7 @@ func (s *session) fetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFet
 				name = string(t.TopicID[:])
 			}
 			for _, p := range t.Partitions {
+				s.ids.set(engine.TopicPartition{Topic: t.Topic, Partition: p.Partition}, t.TopicID)
 				if p.Offset < 0 || p.Metadata == nil || *p.Metadata == "" { // H-032
 					continue
 				}
@@ -57,7 +58,6 @@ func (s *session) fetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFet
 				}
 				texts[name][p.Partition] = *p.Metadata
 			}
-			s.ids.set(t.Topic, t.TopicID)
 		}
 	}
 	s.mu.Lock()
@@ -168,7 +168,9 @@ func (s *session) verify(ctx context.Context, starts []*start) (open []*start, w
 	var epochAt map[engine.TopicPartition]epochEnd
 	var epochFailed map[engine.TopicPartition]error
 	var both sync.WaitGroup
-	both.Go(func() { at, atFailed = listOffsets(ctx, s.client, ends, uncommitted) })
+	if len(ends) > 0 {
+		both.Go(func() { at, atFailed = listOffsets(ctx, s.client, ends, uncommitted) })
+	}
 	if len(epochs) > 0 {
 		both.Go(func() { epochAt, epochFailed = epochEnds(ctx, s.client, epochs) })
 	}

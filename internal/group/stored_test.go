@@ -71,7 +71,7 @@ func TestFetchedTexts(t *testing.T) {
 	} {
 		s := &session{d: New(Config{Group: "billing"})}
 		lines := loggedTo(s)
-		s.ids.set(p0.Topic, [16]byte{1})
+		s.ids.set(p0, [16]byte{1})
 		if err := s.fetched(t.Context(), nil, c.resp); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,7 +94,7 @@ func TestRefusedKeepsFence(t *testing.T) {
 	s := &session{d: New(Config{Group: "billing"})}
 	lines := loggedTo(s)
 	text := textOf(told(10, 40), 1)
-	s.ids.set(p0.Topic, [16]byte{1})
+	s.ids.set(p0, [16]byte{1})
 	_ = s.fetched(t.Context(), nil, fetchedOffset(p0.Topic, 1, 10, text))
 	st := &start{Start: engine.Start{TopicPartition: p0, Offset: 10, Epoch: -1, End: -1}}
 	s.decode(st)
@@ -131,7 +131,7 @@ func TestOwnLossIsNoCrash(t *testing.T) {
 		{"clean", 7, 0, true, 0, true, -1, -1},
 	} {
 		s := &session{d: New(Config{Group: "billing"})}
-		s.ids.set(p0.Topic, [16]byte{1})
+		s.ids.set(p0, [16]byte{1})
 		s.d.fences.set([]*start{{Start: engine.Start{TopicPartition: p0}}}, c.fence)
 		p := told(10, 40)
 		p.Starts, p.Clean, p.Suspect = c.starts, c.clean, c.suspect

@@ -249,6 +249,9 @@ func TestMetadataTooLarge(t *testing.T) {
 				if said := len(m.log.lines("there is no room for progress")) > 0; said != c.nothing {
 					t.Errorf("the log says that there is no room for progress: %v", said)
 				}
+				if lines := m.log.lines("unable to commit"); len(lines) != 0 {
+					t.Errorf("the client tells of it as well: %s", lines)
+				}
 				if lines := m.log.lines("commit failed"); len(lines) != 0 || s.CommitErrors != 0 {
 					t.Errorf("%d failed commits: %s", s.CommitErrors, lines)
 				}
@@ -782,6 +785,56 @@ func TestTopicWithProgressIsMadeAgain(t *testing.T) {
 					if n := again[key]; n != 1 {
 						t.Errorf("%q was handled %d times", key, n)
 					}
+				}
+			})
+		})
+	}
+}
+
+// A fleet is moved from one form of progress to another, partition by partition,
+// and back: whoever owns a partition next reads what is there.
+//
+// P-3, H-029
+func TestOtherFormsMove(t *testing.T) {
+	for form, format := range map[fronta.Progress]progress.Format{fronta.AtleonV1: progress.AtleonV1, fronta.ParallelConsumer: progress.ParallelConsumer} {
+		t.Run(format.String(), func(t *testing.T) {
+			underBoth(t, func(t *testing.T, protocol fronta.Protocol) {
+				w := newWorld(t, 2)
+				cfg := fronta.Config{Protocol: protocol, DrainTimeout: time.Second, Progress: form}
+				for p := range int32(2) {
+					w.produce(p, "a", "stuck", "b", "b", "stuck", "c", "stuck2", "d")
+				}
+				a := w.join("a", cfg, stuck)
+				w.until("handled", a.accepted(10))
+				time.Sleep(1100 * time.Millisecond)
+				for _, c := range w.seen() {
+					if c.offset == 0 {
+						continue // nothing is finished
+					}
+					p, f, err := progress.Decode(*c.metadata, c.offset, w.binding(c.partition))
+					if err != nil || f != format || c.offset != 1 || p.Horizon() > 8 {
+						t.Errorf("commit of offset %d: %s, %+v, %v", c.offset, f, p, err)
+					}
+				}
+				b := w.join("b", fronta.Config{Protocol: protocol, DrainTimeout: time.Second}, stuck)
+				w.until("shared", func() bool { return a.owns(1)() && b.owns(1)() })
+				w.until("taken over", func() bool { return b.Stats().Recalled == 4 })
+				moved := b.owned()[0]
+				if told := w.told(moved); told.Horizon() != 8 {
+					t.Errorf("b has stored %+v", told)
+				}
+				b.stop()
+				w.until("back", a.owns(2))
+				w.until("taken over", func() bool { return a.Stats().Recalled == 4 })
+				a.stop()
+				last := w.join("last", fronta.Config{Protocol: protocol}, accept)
+				w.until("all", func() bool { return w.stored(0) == 8 && w.stored(1) == 8 })
+				last.stop()
+				if n := a.Stats().RefusedProgress + b.Stats().RefusedProgress + last.Stats().RefusedProgress; n != 0 {
+					t.Errorf("%d texts were refused", n)
+				}
+				if r := w.check.Finish(); !r.OK() {
+					t.Errorf("%s", r)
 				}
 			})
 		})
