@@ -340,7 +340,9 @@ func TestCommitTooLargeAsAWhole(t *testing.T) {
 			w.produce(p, "more")
 		}
 		time.Sleep(5 * time.Second)
-		if refused != n {
+		// How partitions fall into requests changes, so another one may be too
+		// large, but not for ever.
+		if refused > n+2 {
 			t.Errorf("%d requests were refused after that", refused-n)
 		}
 		if s := m.Stats(); s.CommitErrors != 0 || s.OversizeCommits != 0 || s.Partitions[0].MetadataLimit != 4096 {
