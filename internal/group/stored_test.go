@@ -184,10 +184,12 @@ func TestPostponedIsOfOneOwnership(t *testing.T) {
 		var begun atomic.Int32
 		s.d.cfg.Events.Assigned = func([]engine.TopicPartition, int64) { begun.Add(1) }
 		mine := map[string][]int32{p0.Topic: {0}}
-		s.assigned(t.Context(), client, mine)
+		p1 := engine.TopicPartition{Topic: p0.Topic, Partition: 1}
+		s.assigned(t.Context(), client, map[string][]int32{p0.Topic: {0, 1}})
+		other := &start{Start: engine.Start{TopicPartition: p1, Offset: 0, Epoch: -1, End: -1}}
 		old := &start{Start: engine.Start{TopicPartition: p0, Offset: 0, Epoch: -1, End: -1}}
-		s.postpone([]*start{old}, map[engine.TopicPartition]error{p0: kerr.NotLeaderForPartition})
-		if paused := client.PauseFetchPartitions(nil); len(paused) != 1 {
+		s.postpone([]*start{old, other}, map[engine.TopicPartition]error{p0: kerr.NotLeaderForPartition, p1: kerr.NotLeaderForPartition})
+		if paused := client.PauseFetchPartitions(nil); len(paused[p0.Topic]) != 2 {
 			t.Errorf("paused: %v", paused)
 		}
 		if free := s.late.without([]engine.TopicPartition{p0, {Topic: "other"}}); len(free) != 1 {
@@ -196,8 +198,11 @@ func TestPostponedIsOfOneOwnership(t *testing.T) {
 		s.revoked(t.Context(), client, mine)
 		s.assigned(t.Context(), client, mine)
 		time.Sleep(time.Minute)
-		if n := len(e.Positions(p0)); n != 0 || begun.Load() != 0 {
+		if n := len(e.Positions(p0)); n != 0 || begun.Load() != 1 {
 			t.Error("an old ownership's start has opened the new one")
+		}
+		if n := len(e.Positions(p1)); n != 1 {
+			t.Error("the partition that stayed was not begun")
 		}
 		if paused := client.PauseFetchPartitions(nil); len(paused) != 0 {
 			t.Errorf("still paused: %v", paused)
@@ -205,7 +210,7 @@ func TestPostponedIsOfOneOwnership(t *testing.T) {
 		// Nothing happens in between: it is begun, told of and read.
 		s.postpone([]*start{old}, map[engine.TopicPartition]error{p0: kerr.NotLeaderForPartition})
 		time.Sleep(time.Minute)
-		if at := e.Positions(p0); len(at) != 1 || begun.Load() != 1 {
+		if at := e.Positions(p0); len(at) != 1 || begun.Load() != 2 {
 			t.Errorf("%d times begun, at %v", begun.Load(), at)
 		}
 		if paused := client.PauseFetchPartitions(nil); len(paused) != 0 {
@@ -216,7 +221,7 @@ func TestPostponedIsOfOneOwnership(t *testing.T) {
 		s.postpone([]*start{old}, map[engine.TopicPartition]error{p0: kerr.NotLeaderForPartition})
 		s.late.end()
 		s.d.waitClosed()
-		if n := len(e.Positions(p0)); n != 0 || begun.Load() != 1 {
+		if n := len(e.Positions(p0)); n != 0 || begun.Load() != 2 {
 			t.Error("begun after the end")
 		}
 	})

@@ -667,6 +667,15 @@ func TestProgressOfDeletedRecords(t *testing.T) {
 				if f := m.starts()[0].fence; f <= fence {
 					t.Errorf("fence %d after %d", f, fence)
 				}
+				// Where the offset is moved up before anything is read, the
+				// progress is known to be about another one.
+				want := int64(1)
+				if reset == fronta.ResetLatest {
+					want = 0
+				}
+				if n := m.Stats().Forgotten; n != want {
+					t.Errorf("progress was given up while reading %d times, want %d", n, want)
+				}
 				m.stop()
 				w.verdict()
 			})
