@@ -320,7 +320,7 @@ func (c *Consumer) engineConfig(handle func(context.Context, *engine.Delivery) e
 		Backoff: func(d *engine.Delivery, err error) time.Duration {
 			return max(cfg.Retry.Delay((*Record)(d), err), 0)
 		},
-		OrderName: cfg.Order.String(), Check: cfg.Order.check(), Former: cfg.former,
+		OrderName: progress.OrderName(cfg.Order.String()), Check: cfg.Order.check(), Former: cfg.former,
 		Exact: cfg.Progress != FrontaProgress, Bound: cfg.Progress.bound(), MaxCrashes: cfg.MaxCrashes,
 		MaxDeliveries: cfg.MaxDeliveries, Discard: cfg.DeadLetter.discard, Budget: cfg.DeadLetter.engineBudget(),
 		Log: cfg.Logger, Events: c.engineEvents(),

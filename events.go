@@ -77,7 +77,7 @@ func (c *Consumer) engineEvents() engine.Events {
 			log.Error("the process ended while this record was handled", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", at, "crashes", times, "max_crashes", c.cfg.MaxCrashes)
 		},
 		Careful: func(tp engine.TopicPartition, from, until int64, starts int) {
-			log.Warn("earlier owners ended without letting the partition go and without getting on: its records are started one at a time until this offset", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", from, "until", until, "starts", starts)
+			log.Warn("the process seems to have crashed on a record of this partition: records below until are started one at a time to find it", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition, "offset", from, "until", until, "starts", starts)
 		},
 		Carefree: func(tp engine.TopicPartition) {
 			log.Info("records of the partition are started together again", "group", c.cfg.Group, "topic", tp.Topic, "partition", tp.Partition)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fronta-mq/fronta/internal/engine"
 	"github.com/fronta-mq/fronta/internal/queue"
+	"github.com/fronta-mq/fronta/progress"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -174,13 +175,13 @@ func (o Order) check() func(*kgo.Record) uint32 {
 const checkAlone = 0xa10e
 
 func (o Order) ordering() *engine.Ordering {
-	return &engine.Ordering{Name: o.String(), Lane: o.lanes(), Check: o.check()}
+	return &engine.Ordering{Name: progress.OrderName(o.String()), Lane: o.lanes(), Check: o.check()}
 }
 
 // former finds the order that is named in what a group has committed.
 func (c *Config) former(name string) *engine.Ordering {
 	for _, o := range append([]Order{ByKey(), ByPartition(), Unordered(), c.Order}, c.FormerOrders...) {
-		if o.String() == name {
+		if progress.OrderName(o.String()) == name {
 			return o.ordering()
 		}
 	}

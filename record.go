@@ -15,22 +15,24 @@ type Record struct {
 	*kgo.Record
 
 	// DeliveryCount says which attempt this is, 1 at first. A [Snooze] and an
-	// attempt that a stop or a rebalance cut short do not count. It starts
-	// again at 1 when the record is handled by another owner.
+	// attempt that a stop or a rebalance cut short do not count; a crash of the
+	// process that was found to be this record's does. It goes on with the next
+	// owner, but for what failed after the last commit; with Config.Progress
+	// AtleonV1 or ParallelConsumer it starts again at 1.
 	DeliveryCount int
 
-	// Fence rises with every new owner of the record's partition: it is the
-	// group's generation (or the member epoch, KIP-848) under which the
-	// partition was assigned. A database that keeps the highest fence it has
-	// seen for a partition, and refuses lower ones, is safe from a process
-	// that was declared dead and goes on working. A static member
-	// (kgo.InstanceID) that takes the place of another one with the same
-	// instance id under the classic protocol takes its generation over, and so
-	// its fence.
+	// Fence rises with every new owner of the record's partition: it is one
+	// more than the last owner's, and at least the clock's milliseconds, also
+	// under static membership (kgo.InstanceID) and when the group is deleted and
+	// made again. It is committed before the owner's first record starts. A
+	// database that keeps the highest fence it has seen for a partition, and
+	// refuses lower ones, is safe from a process that was declared dead and goes
+	// on working. AtleonV1 and ParallelConsumer have no place for it: under them
+	// it is the clock's alone.
 	Fence int64
 
 	// Failure is what is known of this owner's failed attempts; nil before the
-	// first.
+	// first, also when DeliveryCount is above 1.
 	Failure *Failure
 }
 

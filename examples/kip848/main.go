@@ -9,8 +9,9 @@
 //	go run ./examples/kip848
 //	go run ./examples/produce
 //
-// Stop other programs of the group first: a group changes from one protocol to
-// the other when it is empty.
+// It has a group of its own: a group that others run by the classic protocol
+// changes to this one only when it is empty, and the embedded broker does not
+// let it go back.
 package main
 
 import (
@@ -29,7 +30,7 @@ func main() {
 	defer stop()
 	c, err := fronta.NewConsumer(fronta.Config{
 		Client:     []kgo.Opt{kgo.SeedBrokers("localhost:9092")},
-		Group:      "billing",
+		Group:      "billing-848",
 		Topics:     []string{"orders"},
 		DeadLetter: fronta.DeadLetterTopic("orders.billing.dlq"),
 		Protocol:   fronta.ConsumerProtocol,
@@ -37,7 +38,7 @@ func main() {
 	})
 	if err == nil {
 		err = c.Run(ctx, fronta.HandlerFunc(func(ctx context.Context, r *fronta.Record) error {
-			fmt.Printf("%s: %s, under member epoch %d\n", r.Key, r.Value, r.Fence)
+			fmt.Printf("%s: %s, under fence %d\n", r.Key, r.Value, r.Fence)
 			return nil
 		}))
 	}

@@ -49,6 +49,7 @@ func (e *Engine) settleLocked(t *task, out Outcome, fx *effects) bool {
 	}
 	switch out.Verb {
 	case crashed:
+		t.DeliveryCount-- // this one is not made
 		t.failed(out.Err)
 		e.discardOrWriteLocked(t, deadletter.Crash, out.Err, fx)
 	case notRun:

@@ -114,7 +114,7 @@ func judge(f findings) *Summary {
 		"%d records started too early or under an old fence", s.OrderViolations)
 	check("no commit passed an unfinished order", r.CommitViolations+r.CommitRegressions == 0,
 		"%d commits passed one, %d went back", r.CommitViolations, r.CommitRegressions)
-	check("only what a rebalance may repeat was repeated", r.RepeatViolations == 0, "%d records ran again without need", r.RepeatViolations)
+	check("nothing that was finished ran again", r.RepeatViolations == 0, "%d records ran again without need", r.RepeatViolations)
 	check("the history makes sense", r.HistoryViolations == 0, "%d events that cannot have happened", r.HistoryViolations)
 	wrong := wrongLetters(f.expect, f.letters)
 	check("the dead-letter topic has what had to be given up, and nothing else", wrong == "", "%s", wrong)
@@ -165,7 +165,7 @@ func (s *Summary) WriteText(w io.Writer) {
 	for _, m := range s.Members {
 		line("", "%s: %s", m.Name, out.Count(m.Handled))
 	}
-	line("repeated", "%s, finished but not committed when their partition moved", out.Count(s.Repeated))
+	line("repeated", "%s, finished and handled again", out.Count(s.Repeated))
 	line("order violations", "%d", s.OrderViolations)
 	line("lost", "%d", s.Lost)
 	line("dead letters", "%d", len(s.DeadLetters))

@@ -128,7 +128,7 @@ func TestABrokenPromiseIsTold(t *testing.T) {
 				r.start("member 1", 3, 1)
 				r.end("member 1", 3, checker.Accepted)
 			}
-		}), nil, "only what a rebalance may repeat"},
+		}), nil, "nothing that was finished ran again"},
 		"end without start": {kept().with("second", func(r *run) {
 			r.start("member 1", 1, 1)
 			r.end("member 1", 1, checker.Accepted)
