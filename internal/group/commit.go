@@ -513,7 +513,9 @@ func (s *session) sendSome(ctx context.Context, parcels []*parcel, limit progres
 						d.counts.oversize.Add(1)
 					case errors.Is(p.err, kerr.InvalidCommitOffsetSize) && count > 1:
 						// All of it together is too large, not the one text.
-						d.batch.Store(min(most, size/2))
+						if d.batch.CompareAndSwap(most, min(most, size/2)) {
+							d.cfg.Log.Info("the brokers refuse commits of this size; they are split", "group", d.cfg.Group, "partitions", count, "bytes", size)
+						}
 						p.err = nil
 						rest = append(rest, p)
 					}

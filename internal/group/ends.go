@@ -24,16 +24,16 @@ const (
 
 // Isolation levels of requests.
 const (
-	uncommitted int8 = 0
-	committedOf int8 = 1
+	readUncommitted int8 = 0
+	readCommitted   int8 = 1
 )
 
 // isolation is that of what the consumer reads.
 func (d *Driver) isolation() int8 {
 	if d.cfg.ReadCommitted {
-		return committedOf
+		return readCommitted
 	}
-	return uncommitted
+	return readUncommitted
 }
 
 var errNotNamed = errors.New("the broker's answer does not name the partition")

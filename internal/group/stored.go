@@ -169,7 +169,7 @@ func (s *session) verify(ctx context.Context, starts []*start) (open []*start, w
 	var epochFailed map[engine.TopicPartition]error
 	var both sync.WaitGroup
 	if len(ends) > 0 {
-		both.Go(func() { at, atFailed = listOffsets(ctx, s.client, ends, uncommitted) })
+		both.Go(func() { at, atFailed = listOffsets(ctx, s.client, ends, readUncommitted) })
 	}
 	if len(epochs) > 0 {
 		both.Go(func() { epochAt, epochFailed = epochEnds(ctx, s.client, epochs) })
