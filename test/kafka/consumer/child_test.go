@@ -155,13 +155,13 @@ func (w *world) spawn(name string, o order) *process {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+string(instructions))
-	return w.watch(name, cmd)
+	return w.watch(name, cmd, 0)
 }
 
-// watch starts a process that tells events.
-func (w *world) watch(name string, cmd *exec.Cmd) *process {
+// watch starts a process that tells events. The fence is for those that have none of their own.
+func (w *world) watch(name string, cmd *exec.Cmd, fence int64) *process {
 	w.t.Helper()
-	p := &process{w: w, name: name, cmd: cmd, ended: make(chan struct{})}
+	p := &process{w: w, name: name, cmd: cmd, fence: fence, ended: make(chan struct{})}
 	cmd.Stderr = w.t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {

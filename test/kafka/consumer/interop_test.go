@@ -20,11 +20,8 @@ import (
 // parallelConsumer starts a member run by Parallel Consumer.
 func (w *world) parallelConsumer(stuck ...string) *process {
 	w.t.Helper()
-	p := w.watch("Parallel Consumer", kafkatest.Java(w.t, "interop/Interop.java", append([]string{w.cluster.Addr(), w.group, w.topic}, stuck...)...))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fence = w.nextFence()
-	return p
+	cmd := kafkatest.Java(w.t, "interop/Interop.java", append([]string{w.cluster.Addr(), w.group, w.topic}, stuck...)...)
+	return w.watch("Parallel Consumer", cmd, w.nextFence())
 }
 
 // stuckOn is a handler that does not return for some keys until its context ends.

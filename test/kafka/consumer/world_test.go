@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,8 @@ type world struct {
 	group   string
 	config  func(*fronta.Config)
 
-	produced int
+	partitions int
+	produced   int
 
 	mu       sync.Mutex
 	keys     map[at]string
@@ -66,7 +68,7 @@ func newWorld(t *testing.T, cluster *kafkatest.Cluster, partitions int, config f
 	w := &world{
 		t: t, cluster: cluster, client: cluster.NewClient(t),
 		check: checker.New(checker.Options{Progress: checker.Exact, FencesRise: true}),
-		topic: name, letters: name + ".dlq", group: name, config: config,
+		topic: name, letters: name + ".dlq", group: name, config: config, partitions: partitions,
 		keys: make(map[at]string), numbers: make(map[int]at), finished: make(map[at]bool), changed: make(chan struct{}),
 	}
 	cluster.CreateTopic(t, w.topic, partitions, nil)
@@ -208,6 +210,9 @@ type member struct {
 	c    *fronta.Consumer
 	stop context.CancelFunc
 	end  chan error
+
+	thrownOut atomic.Bool // by the brokers, and it has not told of it yet
+	accepted  sync.Map    // of *fronta.Record: what the handler finished
 }
 
 var errRefused = errors.New("refused")
@@ -217,7 +222,7 @@ func (w *world) join(name string, handle fronta.HandlerFunc, more ...func(*front
 	w.t.Helper()
 	m := &member{w: w, name: name, end: make(chan error, 1)}
 	cfg := fronta.Config{
-		Client: append(w.cluster.Opts(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond)),
+		Client: append(w.cluster.Opts(), kgo.ClientID(name), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond)),
 		Group:  w.group, Topics: []string{w.topic}, CommitInterval: commitInterval,
 		DeadLetter: fronta.DeadLetterTopic(w.letters), MaxDeliveries: 4, Retry: fronta.ConstantBackoff(20 * time.Millisecond),
 		Middleware: []fronta.Middleware{m.watch}, Hooks: []any{m},
@@ -247,7 +252,18 @@ func (m *member) leave() {
 	if err := <-m.end; err != nil {
 		m.w.t.Errorf("member %s: %v", m.name, err)
 	}
+	if m.thrownOut.Load() {
+		// It left before it could notice: what it finished since its last commit is nobody's knowledge.
+		m.lost()
+	}
 	m.w.check.Stopped(m.name)
+}
+
+// lost tells the judge that whatever the member holds is lost.
+func (m *member) lost() {
+	for p := range m.w.partitions {
+		m.w.check.Lost(m.name, checker.Partition{Topic: m.w.topic, Partition: int32(p)})
+	}
 }
 
 func (m *member) watch(next fronta.Handler) fronta.Handler {
@@ -259,6 +275,7 @@ func (m *member) watch(next fronta.Handler) fronta.Handler {
 		defer func() {
 			m.w.check.Ended(m.name, p, r.Offset, result)
 			if result == checker.Accepted {
+				m.accepted.Store(r, true)
 				m.w.done(r.Partition, r.Offset)
 			}
 		}()
@@ -286,11 +303,24 @@ func (m *member) OnAssigned(tps []fronta.TopicPartition, _ int64) {
 }
 
 func (m *member) OnRevoked(tps []fronta.TopicPartition) {
+	if m.thrownOut.Load() {
+		m.lost()
+	}
 	each(tps, func(p checker.Partition) { m.w.check.Revoked(m.name, p) })
 }
 
 func (m *member) OnLost(tps []fronta.TopicPartition, _ error) {
+	m.thrownOut.Store(false)
 	each(tps, func(p checker.Partition) { m.w.check.Lost(m.name, p) })
+	m.w.wake()
+}
+
+// OnLate: a handler was done in the instant in which its partition left. The judge has heard of it, the consumer has not
+// taken it into account, as it says here.
+func (m *member) OnLate(r *fronta.Record) {
+	if _, ok := m.accepted.Load(r); ok {
+		m.w.check.Lost(m.name, checker.Partition{Topic: r.Topic, Partition: r.Partition})
+	}
 }
 
 func (m *member) OnCommitted(tp fronta.TopicPartition, offset int64) {
