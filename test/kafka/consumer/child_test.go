@@ -211,7 +211,7 @@ func (p *process) hear(e event) {
 	case "abandoned":
 		w.check.Ended(p.name, tp, e.Offset, checker.Abandoned)
 	case "committed":
-		w.check.Committed(p.name, tp, e.Offset)
+		w.committed(p.name, tp, e.Offset, e.at)
 	case "lettered":
 		w.check.DeadLettered(tp, e.Offset, e.Reason)
 		w.done(e.Partition, e.Offset)
